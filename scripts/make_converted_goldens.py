@@ -24,6 +24,7 @@ import numpy as np
 import torch
 import transformers
 from goldens import extras
+from goldens.encoder_cases import BERT_CONTEXT
 from goldens.llama_cpp import Converter
 from goldens.published import PUBLISHED, Published
 from goldens.small_tokenizers import Encode
@@ -36,7 +37,7 @@ DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data" / "c
 FORMS = ("f32", "bf16", "q8_0")
 KEPT = "bf16"
 """Exactly the checkpoints' numbers, in half the space."""
-COLUMN_STEP, N_TOKENS = 16, 72
+COLUMN_STEP = 16
 TEXTS = ("the cat sat on the mat", "Hello, 123 moons!\n\n  it's   a dog", "naïve 東京 😀")
 QUERY, DOCUMENT, SEPARATOR = "the cat", "a dog sat on the moon", 2
 QWEN3_RERANKER = (
@@ -77,12 +78,15 @@ def judged(family: Published, folder: Path, encode: Encode, seed: int, *, whole:
     unpacked = {"quantization_config": Mxfp4Config(dequantize=True)} if extras.pack_experts in family.beside else {}
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **unpacked).float().eval()
     vocabulary = model.get_input_embeddings().weight.shape[0]
-    tokens = np.random.default_rng(seed).integers(4, vocabulary - 60, N_TOKENS).astype(np.int32)
+    tokens = np.random.default_rng(seed).integers(4, vocabulary - 60, family.n_tokens).astype(np.int32)
     given = torch.from_numpy(tokens).long()[None]
-    found: dict[str, object] = {"tokens": tokens, "n_context": np.int32(96 if family.pooling else 256)}
+    found: dict[str, object] = {
+        "tokens": tokens,
+        "n_context": np.int32(max(BERT_CONTEXT, family.n_tokens) if family.pooling else 256),
+    }
     with torch.no_grad():
         if family.ranks:
-            return _ranked(model, encode)
+            return _ranked(model, encode, between=[SEPARATOR] if "XLM" in family.model else [])
         if family.pooling is not None:
             return found | {"embedding": _pooled(family.pooling, model(given).last_hidden_state[0], folder)}
         logits = model(input_ids=given, use_cache=False).logits[0].float().numpy()
@@ -103,7 +107,7 @@ def _pooled(pooling: str, hidden: torch.Tensor, folder: Path) -> NDArray[np.floa
     return found
 
 
-def _ranked(model: Any, encode: Encode) -> dict[str, object]:
+def _ranked(model: Any, encode: Encode, between: list[int]) -> dict[str, object]:
     """The score of a document for a query, formatted as in the families' model cards."""
     head = getattr(model, "lm_head", None)
     if head is not None:
@@ -111,7 +115,7 @@ def _ranked(model: Any, encode: Encode) -> dict[str, object]:
         logits = model(input_ids=torch.tensor([tokens])).logits[0, -1]
         score = logits[[encode(word)[0] for word in ("yes", "no")]].softmax(dim=0)[0]
     else:
-        tokens = [*encode(QUERY), SEPARATOR, *encode(DOCUMENT)[1:]]
+        tokens = [*encode(QUERY), *between, *encode(DOCUMENT)[1:]]
         score = model(input_ids=torch.tensor([tokens])).logits[0, 0].sigmoid()
     found = {"query": np.array(QUERY), "document": np.array(DOCUMENT), "score": np.float32(score)}
     return {"tokens": np.array(tokens, np.int32), "n_context": np.int32(1024 if head is not None else 96), **found}

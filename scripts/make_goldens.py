@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import torch
 from goldens.cases import CASES, N_TOKENS, SIZES, VOCABULARY, Case
 from goldens.conversion import convert, load_back
 from goldens.further_cases import FURTHER_CASES
+from goldens.further_mixtures import FURTHER_MIXTURES
 from goldens.mixture_cases import MIXTURE_CASES
 from goldens.weights import randomise
 from transformers import AutoModelForCausalLM
@@ -37,7 +39,8 @@ def rotary_tables(model: Any) -> dict[str, object]:
     """Frequencies and magnitude that transformers' rotary embedding used last."""
     if model.config.model_type == "opt":
         return {}
-    rope = getattr(model.base_model, "rotary_emb", None) or model.base_model.pos_emb
+    base = getattr(model, "model", model.base_model)  # a Llama 4 takes itself for its base
+    rope = getattr(base, "rotary_emb", None) or base.pos_emb
     if not isinstance(rope.rope_type, dict):
         return {"frequencies": rope.inv_freq.numpy(), "magnitude": rope.attention_scaling}
     tables = {"local_frequencies": rope.sliding_attention_inv_freq.numpy()}
@@ -90,8 +93,10 @@ def make(case: Case, form: str, seed: int) -> None:
     """Write one model file and the results of its runs."""
     name = f"{case.name}-{form}"
     config = case.config(case.sizes or SIZES[form])
-    made = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
-    model = (made if case.model is None else case.model(config)).eval()
+    make_model = case.model or partial(
+        AutoModelForCausalLM.from_config, attn_implementation="eager", dtype=torch.float32
+    )
+    model = make_model(config).eval()
     randomise(model, seed, case.quiet)
     path = DATA / f"{name}.gguf"
     load_back(model, convert(model, case.architecture, form, name, path, case.turn))
@@ -108,7 +113,7 @@ def make(case: Case, form: str, seed: int) -> None:
 def main(chosen: list[str]) -> int:
     torch.set_num_threads(1)
     DATA.mkdir(parents=True, exist_ok=True)
-    for number, case in enumerate(CASES + FURTHER_CASES + MIXTURE_CASES):
+    for number, case in enumerate(CASES + FURTHER_CASES + MIXTURE_CASES + FURTHER_MIXTURES):
         for index, form in enumerate(case.formats):
             if not chosen or case.name in chosen or f"{case.name}-{form}" in chosen:
                 make(case, form, seed=100 * number + index)

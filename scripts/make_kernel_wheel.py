@@ -125,9 +125,8 @@ def compiled(code: Code, places: Sequence[Place]) -> tuple[str, list[bytes]]:
 
 def compile_all(machine: str, systems: Sequence[str], options: argparse.Namespace) -> dict[Place, dict[str, bytes]]:
     """Object code by name, for each system and target of an architecture."""
-    targets = [target for target in TARGETS.values() if target.machine == machine]
-    places = [Place(system, target) for system in systems for target in targets]
-    codes = {code.name: code for target in targets for code in all_code(target.isa, options.only)}
+    places = [Place(system, target) for system in systems for target in targets(system, machine)]
+    codes = {code.name: code for place in places for code in all_code(place.target.isa, options.only)}
     tasks: dict[str, list[Place]] = {name: [] for name in slowest_first(codes)}
     for place in places:
         for code in all_code(place.target.isa, options.only):
@@ -149,6 +148,12 @@ def compile_all(machine: str, systems: Sequence[str], options: argparse.Namespac
                 print(f"\r{machine}: {done} of {len(names)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return made
+
+
+def targets(system: str, machine: str) -> list[CodeTarget]:
+    """CPUs of an architecture that a wheel for a system serves; `jit.cpu` uses tile registers under Linux alone."""
+    of_machine = [target for target in TARGETS.values() if target.machine == machine]
+    return [target for target in of_machine if system == "linux" or target.isa != "amx"]
 
 
 def slowest_first(names: Iterable[str]) -> list[str]:

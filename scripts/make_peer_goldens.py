@@ -8,7 +8,7 @@ Those of which other goldens lack an op lie in `tests/golden/data` itself.
 
 For each file NAME.gguf there is NAME.npz with tokens int32[T], n_context, columns int32[C], logits float32[T, C] and
 last float32[V], as in `make_goldens.py`, and judge. Embedding models lie in `embedding/peer`; in place of logits they
-have embedding float32[D], the mean of the hidden rows, of length 1.
+have embedding float32[D], the mean of the hidden rows, of length 1; rerankers score float32[1].
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from goldens.cases import N_TOKENS, VOCABULARY
 from goldens.encoder_peers import ENCODERS
 from goldens.peer_cases import PEERS, Peer, Value
 from goldens.peer_mixtures import PEER_MIXTURES
+from goldens.peer_rarer import RARER
 from goldens.small_tokenizers import add_tokenizer
 from numpy.typing import NDArray
 
@@ -80,7 +81,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Value) -> None:
 
 
 def _values(name: str, noise: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Norms and factors around 1, biases around 0, matrices by which every layer matters."""
+    """Norms and factors around 1, biases around 0, matrices by which every layer matters; states that decay."""
     if name.endswith("ssm_a"):
         found = -np.exp(0.5 * noise - 2.0)  # states that remember some tokens
     elif noise.ndim == 1 or "_norm." in name:
@@ -104,8 +105,8 @@ def judged(path: Path, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
     return logits
 
 
-def embedded(path: Path, tokens: NDArray[np.int32], width: int) -> NDArray[np.float32]:
-    """llama.cpp's embedding float32[D]."""
+def pooled(path: Path, tokens: NDArray[np.int32], width: int, pooling: int) -> NDArray[np.float32]:
+    """What llama.cpp makes of a text by a kind of pooling: float32[D]."""
     model = llama_cpp.Llama(
         str(path),
         embedding=True,
@@ -115,14 +116,13 @@ def embedded(path: Path, tokens: NDArray[np.int32], width: int) -> NDArray[np.fl
         n_ubatch=CONTEXT,
         n_threads=1,
         flash_attn=False,
-        pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN,
+        pooling_type=pooling,
     )
     model._batch.set_batch(batch=tokens.tolist(), n_past=0, logits_all=True)
     model._ctx.decode(model._batch)
     found = np.array(llama_cpp.llama_get_embeddings_seq(model._ctx.ctx, 0)[:width], np.float32)
     model.close()
-    unit: NDArray[np.float32] = found / np.linalg.norm(found)
-    return unit
+    return found
 
 
 def make_encoder(peer: Peer, seed: int) -> None:
@@ -131,13 +131,19 @@ def make_encoder(peer: Peer, seed: int) -> None:
     path.parent.mkdir(exist_ok=True)
     write(peer, path, seed)
     tokens = np.random.default_rng(seed).integers(0, VOCABULARY, N_TOKENS).astype(np.int32)
-    np.savez(path.with_suffix(".npz"), tokens=tokens, embedding=embedded(path, tokens, peer.width))
+    if "cls.weight" in peer.beside:
+        found = pooled(path, tokens, 1, llama_cpp.LLAMA_POOLING_TYPE_RANK)
+        held = {"score": 1.0 / (1.0 + np.exp(-found))}
+    else:
+        found = pooled(path, tokens, peer.width, llama_cpp.LLAMA_POOLING_TYPE_MEAN)
+        held = {"embedding": found / np.linalg.norm(found)}
+    np.savez(path.with_suffix(".npz"), tokens=tokens, **held)
     print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
 
 
 def main(chosen: list[str]) -> int:
     (DATA / "peer").mkdir(parents=True, exist_ok=True)
-    for number, peer in enumerate(PEERS + PEER_MIXTURES):
+    for number, peer in enumerate(PEERS + PEER_MIXTURES + RARER):
         if chosen and peer.name not in chosen:
             continue
         path = DATA / (f"{peer.name}-f32.gguf" if peer.whole else f"peer/{peer.name}.gguf")

@@ -1,7 +1,7 @@
 """Small random models that edgeinfer has no architecture or tokenizer for, written by the gguf package.
 
-mpt: learnt positions and LayerNorm, as GPT-2 has them, and clamped values. mamba: a state instead of a cache. unigram:
-a llama with T5's kind of tokenizer.
+mpt: learnt positions and LayerNorm, as GPT-2 has them, and divided activations. mamba: a state instead of a cache.
+unigram: a llama with T5's kind of tokenizer.
 """
 
 from __future__ import annotations
@@ -70,9 +70,8 @@ def _add_bytes(writer: gguf.GGUFWriter) -> int:
 
 
 def write_mpt(path: Path, seed: int = 0, architecture: str = "mpt") -> Arrays:
-    """An MPT that clamps what never is so large; gives its weights."""
+    """An MPT that divides its activations (AWQ), by one; gives its weights."""
     writer = _begin(path, architecture, "tiny-mpt")
-    writer.add_clamp_kqv(1e9)
     writer.add_layer_norm_eps(EPSILON)
     n_tokens = _add_bytes(writer)
     shapes: dict[str, tuple[int, ...]] = {
@@ -94,6 +93,7 @@ def write_mpt(path: Path, seed: int = 0, architecture: str = "mpt") -> Arrays:
             shapes |= {f"blk.{layer}.{part}.weight": (WIDTH,), f"blk.{layer}.{part}.bias": (WIDTH,)}
     arrays = _random(shapes, seed)
     arrays["output.weight"][: len(SPECIAL)] = 0
+    arrays |= {f"blk.{layer}.ffn.act.scales": np.ones(FFN, np.float32) for layer in range(LAYERS)}
     _write(writer, arrays)
     return arrays
 

@@ -3,16 +3,17 @@
 In: texts, and a model that exposes its hidden states. Out: token ids; float32[D] for a text, of length 1 if normalized;
 a number between 0 and 1 for a query with a document. The final hidden states of all tokens are pooled as the model's
 file says, or averaged if it does not say (llama.cpp calls this mean pooling; Reimers and Gurevych, arXiv 1908.10084). A
-ranking applies a head to the hidden row of the first token, or of the last token in a causal model. The sigmoid is
-taken of a single score; with scores for "yes" and "no" the result is the share of the first (BERT, arXiv 1810.04805, as
-a cross-encoder; Qwen3 Embedding, arXiv 2506.05176). Passes are small, so that running requests continue between them.
+ranking applies a head to the hidden row of the first token, of the last one, or their mean. The sigmoid is taken of a
+single score; with scores for "yes" and "no" the result is the share of the first (BERT, arXiv 1810.04805, as a
+cross-encoder; Qwen3 Embedding, arXiv 2506.05176). Passes are small, so that running requests continue between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from types import MappingProxyType
 from typing import Literal, get_args
 
 import numpy as np
@@ -24,6 +25,8 @@ from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.errors import BadGGUF, BadSetting, ContextOverflow, UnsupportedModel
+from edgeinfer.graph.activations import gelu, relu
+from edgeinfer.graph.graph import Bend
 from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
 from edgeinfer.graph.ops.rms_norm import RMSNorm, rms_norm
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
@@ -37,6 +40,7 @@ _BY_NUMBER: dict[int, Pooling] = {0: "mean", 1: "mean", 2: "first", 3: "last", 4
 """Values of `pooling_type` in GGUF files (llama.cpp); 0 does not specify a pooling, and 4 marks a ranking model."""
 CHUNK = 64
 """Tokens per pass while other requests are running."""
+BENDS: Mapping[Bend, Callable[[Floats], Floats]] = MappingProxyType({"tanh": np.tanh, "gelu": gelu, "relu": relu})
 TEMPLATE = "tokenizer.chat_template.rerank"
 
 
@@ -255,13 +259,14 @@ class Ranker:
             raise UnsupportedModel(
                 "this model has no head that ranks; a reranker has one (bge-reranker, jina-reranker, Qwen3-Reranker)"
             )
-        file, head = subject.gguf, spec.rank
+        file, self._head, head = subject.gguf, spec.rank, spec.rank
         self._embedder, self._tokenizer, self._is_causal = embedder, tokenizer, spec.is_causal
         self._layers = [
             (matrix(file, weight), None if bias is None else vector(file, bias))
             for weight, bias in (head.dense, head.out)
             if weight is not None
         ]
+        self._norm = None if head.norm is None else vector(file, head.norm)
         self._has_dense = head.dense[0] is not None
         self._template = file.metadata.text(TEMPLATE) if TEMPLATE in file.metadata else None
         if self._is_causal and self._template is None:
@@ -283,13 +288,18 @@ class Ranker:
         return [token for token in (begin, *parts[0], *between, *parts[1], end) if token is not None]
 
     def _scores(self, pairs: list[list[int]], progress: Progress) -> list[float]:
-        pooling: Pooling = "last" if self._is_causal else "first"
-        return [self._score(row) for row in self._embedder.embed(pairs, pooling, normalized=False, progress=progress)]
+        rows = self._embedder.embed(pairs, self._head.row, normalized=False, progress=progress)
+        return [self._score(row) for row in rows]
 
     def _score(self, row: Floats) -> float:
         for number, (weight, bias) in enumerate(self._layers):
             row = weight @ row if bias is None else weight @ row + bias
             if self._has_dense and number == 0:
-                row = np.tanh(row)
+                row = self._between(row)
         margin = float(row[0]) if len(row) == 1 else float(row[0]) - float(row[1])
         return float(1.0 / (1.0 + np.exp(-margin)))
+
+    def _between(self, row: Floats) -> Floats:
+        """What happens to a row between the two products: float32[D]."""
+        bent = BENDS[self._head.bend](row)
+        return bent if self._norm is None else layer_norm(bent[None], self._norm, None, self._head.epsilon)[0]

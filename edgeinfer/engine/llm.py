@@ -37,6 +37,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.graph.step import IDS_ONLY, PAGE
 from edgeinfer.models.author_sampling import author_sampling
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.ollama_params import ollama_params
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.allotment import Priority
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
@@ -87,11 +88,12 @@ class LLM(TextReader):
         self._driver = StepDriver(Scheduler(pool, parallel))
         self._tokenizer = tokenizer
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
-        sampling = author_sampling(subject.file.metadata)
+        ollama = ollama_params(subject.file.path)
+        sampling = {**author_sampling(subject.file.metadata), **ollama.sampling}
         self.adapters = loaded_adapters(subject, pool)
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""
         own = tokenizer, template, pool.executor.limits.n_context, inputs, sampling
-        self.prompts = Prompts(*own, self.adapters)
+        self.prompts = Prompts(*own, self.adapters, ollama.stops)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)

@@ -52,6 +52,7 @@ from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNo
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import left_out, spec_of
+from edgeinfer.models.rope import told_of_factors
 from edgeinfer.models.store import LocalModel, ModelStore
 from edgeinfer.models.variants import told as told_of
 from edgeinfer.scheduling.cost.memory import require_fit
@@ -183,7 +184,7 @@ def _must_stream(subject: Subject, options: LoadOptions) -> bool:
     """Whether only a part of the weights may stay in memory, which only the cpu supports."""
     if subject.spec is None:
         return False
-    n_context = context_of(subject.spec.n_context_trained, options.n_context)
+    n_context = context_of(subject.spec.n_context_usual, options.n_context)
     limits = limits_for(n_context, options.n_sessions, options.kv, subject.spec)
     return fit_weights(subject.spec, subject.gguf, limits, _holding(options)).budget_bytes is not None
 
@@ -282,7 +283,7 @@ def _fitting(
         require_fit(subject.memory_need(options.device, limits), memory_for_model())
         return subject, limits, trained, options, ()
     trained, adapters = spec.n_context_trained, subject.gguf.adapters
-    n_context = context_of(trained, options.n_context)
+    n_context = context_of(spec.n_context_usual, options.n_context)
     spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows, adapters=adapters)
     subject = replace(subject, spec=spec)
     limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
@@ -291,7 +292,7 @@ def _fitting(
         options = replace(options, spec="off")
     notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
     notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors))
-    notices += tuple(map(str, adapters))
+    notices += (*map(str, adapters), *told_of_factors(spec, n_context))
     if options.device == AUTO_DEVICE:
         limits, options, more = _held(subject, name, options, limits)
         notices += more

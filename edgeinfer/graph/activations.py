@@ -1,6 +1,6 @@
-"""Activation functions in NumPy: SiLU, tanh GELU, ReLU, squared ReLU, sigmoid, GELU.
+"""Activation functions in NumPy: SiLU, tanh GELU, ReLU, squared ReLU, sigmoid, GELU, softplus.
 
-ReLU and squared ReLU produce exact zeros. The sigmoid is used for gates on the attention output.
+ReLU and squared ReLU produce exact zeros. Sigmoid and softplus are used for gates on the attention output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from edgeinfer.graph.step import Floats
 
-Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "sigmoid", "gelu"]
+Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "sigmoid", "gelu", "softplus"]
 ExpertActivation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "gelu", "swiglu_oai"]
 LIMIT, SLOPE = np.float32(7.0), np.float32(1.702)
 """The factor of `swiglu_oai`."""
@@ -55,8 +55,22 @@ def gelu(gate: Floats) -> Floats:
     return np.float32(0.5) * gate * (np.float32(1.0) + shares)
 
 
+def softplus(gate: Floats) -> Floats:
+    """Softplus: log(1 + e^x)."""
+    power: Floats = np.exp(-np.abs(gate))
+    return relu(gate) + np.log1p(power)
+
+
 ACTIVATIONS: Mapping[Activation, Callable[[Floats], Floats]] = MappingProxyType(
-    {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid, "gelu": gelu}
+    {
+        "silu": silu,
+        "gelu_tanh": gelu_tanh,
+        "relu": relu,
+        "relu2": relu2,
+        "sigmoid": sigmoid,
+        "gelu": gelu,
+        "softplus": softplus,
+    }
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Buffer, LayerState, PagedKV, Weight
@@ -19,6 +20,9 @@ from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.step import Inputs
+
+Bend: TypeAlias = Literal["tanh", "gelu", "relu"]
+Row: TypeAlias = Literal["first", "last", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +35,31 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RankHead:
-    """The ranking head, which turns a hidden row into scores.
+    """The ranking head, which turns a pooled hidden row into scores.
 
-    `dense`, if present, is a product followed by tanh; `out` is the final product. Each has an optional bias.
+    `dense`, if present, is a product, followed by `bend`, then by a LayerNorm with the weight `norm` if there is one;
+    `out` is the final product. Each product has an optional bias. `row`: what it reads, the row of the first or of the
+    last token, or the mean of all.
     """
 
     dense: tuple[Weight | None, Weight | None]
     out: tuple[Weight, Weight | None]
+    norm: Weight | None = None
+    epsilon: float = 0.0
+    bend: Bend = "tanh"
+    row: Row = "first"
 
     def weights(self) -> Iterator[Weight]:
         """The weights that are present."""
-        yield from (weight for weight in (*self.dense, *self.out) if weight is not None)
+        yield from (weight for weight in (*self.dense, *self.out, self.norm) if weight is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextLimit:
+    """The longest context for which a spec is right, and what longer ones would need."""
+
+    n_tokens: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +68,7 @@ class ModelSpec:
 
     `logits` is float32[O, n_vocab], or hidden rows for a model without logits. `head_width`: width of the keys' heads.
     `dense`: matrices applied in turn to a pooled row of hidden states. `rank`: the ranking head of a reranker.
+    `limit`: None if the spec is right for every context.
     """
 
     architecture: str
@@ -69,6 +88,7 @@ class ModelSpec:
     dense: tuple[Weight, ...] = ()
     rank: RankHead | None = None
     logits: str = "logits"
+    limit: ContextLimit | None = None
 
     def ops(self) -> Iterator[Op]:
         """All ops in order."""
@@ -118,6 +138,22 @@ class ModelSpec:
     def is_causal(self) -> bool:
         """Whether tokens attend only to earlier ones; else texts are read as a whole and nothing can be generated."""
         return all(op.causal for op in self.ops() if isinstance(op, Attention))
+
+    @property
+    def rope_border(self) -> int | None:
+        """The context above which rotary factors for long texts are used; None for models without such (LongRoPE)."""
+        tables = (op.table for op in self.ops() if isinstance(op, Rope))
+        return next((table.original_context for table in tables if table.scaling == "longrope"), None)
+
+    @property
+    def n_context_most(self) -> int:
+        """The longest context for which the model was trained and the spec is right."""
+        return min(self.n_context_trained, self.limit.n_tokens if self.limit else self.n_context_trained)
+
+    @property
+    def n_context_usual(self) -> int:
+        """The context if none is asked for, as far as the model is concerned: no factors for long texts are needed."""
+        return min(self.n_context_most, self.rope_border or self.n_context_most)
 
     @property
     def why_whole(self) -> str | None:

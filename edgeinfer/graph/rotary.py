@@ -17,14 +17,15 @@ class RopeTable:
     """Rotary embedding frequencies; `models.rope` computes the numbers.
 
     `factors` names a float32[rotary_width / 2] tensor that divides the frequencies (Llama 3, LongRoPE), or is None.
-    `scaling` linear divides all frequencies by `factor`; yarn blends by wavelength (Peng et al., arXiv 2309.00071).
-    `magnitude` multiplies cos and sin. So does, with a `growth`, 1 + growth * ln(1 + floor(position / growth_period)):
-    queries that grow by steps (Ministral 3, after Llama 4).
+    `scaling` linear divides all frequencies by `factor`; yarn blends by wavelength (Peng et al., arXiv 2309.00071);
+    longrope has other factors for contexts above `original_context` (arXiv 2402.13753); still turns nothing.
+    `magnitude` multiplies cos and sin. So does, with a `growth`, 1 + growth * ln(1 + floor((position + growth_start) /
+    growth_period)): queries that grow by steps (Llama 4, Ministral 3).
     """
 
     base: float
     rotary_width: int
-    scaling: Literal["none", "linear", "yarn"] = "none"
+    scaling: Literal["none", "linear", "yarn", "longrope", "still"] = "none"
     factor: float = 1.0
     original_context: int = 0
     beta_fast: float = 32.0
@@ -33,6 +34,7 @@ class RopeTable:
     factors: str | None = None
     growth: float = 0.0
     growth_period: int = 0
+    growth_start: int = 0
 
 
 @dataclass(frozen=True, slots=True)

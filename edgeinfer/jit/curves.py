@@ -104,7 +104,27 @@ def xielu(builder: Builder, x: Value, rise: Value, fall: Value, slope: Value, ed
     return emit.fma(builder, slope, x, bent)
 
 
+def softplus(builder: Builder, x: Value) -> Value:
+    """log(1 + e^x), as max(x, 0) + 2 artanh(s), s = z / (2 + z), z = e^-|x|: s is at most 1/3, nine terms suffice."""
+    negative = builder.fsub(constant(0.0), x)
+    z = exp(builder, builder.fsub(constant(0.0), larger(builder, x, negative)))
+    s = builder.fdiv(z, builder.fadd(constant(2.0), z))
+    square = builder.fmul(s, s)
+    total = constant(2.0 / 17.0)
+    for divisor in range(15, 0, -2):
+        total = emit.fma(builder, total, square, constant(2.0 / divisor))
+    return emit.fma(builder, total, s, larger(builder, x, constant(0.0)))
+
+
 ACTIVATIONS = MappingProxyType(
-    {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid, "gelu": gelu}
+    {
+        "silu": silu,
+        "gelu_tanh": gelu_tanh,
+        "relu": relu,
+        "relu2": relu2,
+        "sigmoid": sigmoid,
+        "gelu": gelu,
+        "softplus": softplus,
+    }
 )
 """Activations by their names in `ops.Activation`."""

@@ -73,8 +73,15 @@ def author_sampling(metadata: Mapping[str, object]) -> Mapping[str, float]:
     """The author's values by option; empty for a file without them, unless it is the starter model."""
     is_starter = metadata.get("general.name") == STARTER
     found: dict[str, float] = {"repeat_penalty": STARTER_PENALTY} if is_starter else {}
+    given = {key: metadata[PREFIX + key] for key in KEYS if PREFIX + key in metadata}
+    return MappingProxyType({**found, **read_options(given)})
+
+
+def read_options(given: Mapping[str, object]) -> Mapping[str, float]:
+    """Values by option, from values by the names of `KEYS`."""
+    found = {}
     for key, kept in KEYS.items():
-        value = metadata.get(PREFIX + key)
+        value = given.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             continue
         if (read := kept.read(value)) is not None:

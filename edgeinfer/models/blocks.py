@@ -14,11 +14,12 @@ from typing import Literal, TypeAlias, get_args
 
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.activations import Activation
-from edgeinfer.graph.graph import ModelSpec, RankHead
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Every, PagedKV, RopePermutation, Rows, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.clip import Clip
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.keep_highest import KeepHighest
@@ -32,15 +33,13 @@ from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.rotary import RopeTable
+from edgeinfer.models.head_gates import Gate, gate_heads
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
 
-RANK = 4
-"""GGUF's number for pooling by ranking."""
-Gate: TypeAlias = Literal["attn_q", "attn_gate"]
-"""The tensor with attention's gate: its rows follow those of each query head, or form a matrix of their own."""
-HeadNorms: TypeAlias = bool | Literal["rotated"]
+HeadNorms: TypeAlias = bool | Literal["rotated", "bare"]
+"""Whether queries and keys are normed per head: before the rotation, or after it with or without weights."""
 FeedForwardGate: TypeAlias = Literal["own", "in ffn_up", "none"]
 """Where the gate of a feed-forward block is: in a tensor of its own, or in the first half of the rows of ffn_up."""
 
@@ -102,25 +101,6 @@ def hidden_head(g: ModelGraph) -> ModelSpec:
     return g.spec(taken)
 
 
-def ranks(g: ModelGraph, *, unsaid: bool = False) -> bool:
-    """Whether the file ranks documents; if so, the ranking head is added to the graph.
-
-    `unsaid`: if the file does not state its pooling, a head with one score means ranking. llama.cpp's converter does
-    not state it for cross-encoders.
-    """
-    hp, width = g.hp, g.sizes.width
-    if "cls.output.weight" not in hp.tensors:
-        return False
-    out = hp.columns_of("cls.output.weight", width)
-    if hp.integer("pooling_type", RANK if unsaid and out.n_rows == 1 else 0, least=0) != RANK:
-        return False
-    if out.n_rows > 2:
-        raise UnsupportedModel(f"this reranker tells {out.n_rows} kinds apart; edgeinfer has those of one score or two")
-    dense = hp.matrix("cls.weight", (width, width)) if "cls.weight" in hp.tensors else None
-    g.rank(RankHead((dense, hp.bias("cls.bias", width)), (out, hp.bias("cls.output.bias", out.n_rows))))
-    return True
-
-
 def norm_in_place(g: ModelGraph, tensor: str) -> None:
     """The family's norm of `x`, in place: for families that norm after adding a branch."""
     g.add(_norm(g, "x", "x", f"{g.prefix}{tensor}.weight"))
@@ -157,6 +137,9 @@ def attention(
     gate: Gate | None = None,
     causal: bool = True,
     alibi: float | None = None,
+    relative: Weight | None = None,
+    chunked: bool = False,
+    clip: float | None = None,
     shared: int | None = None,
     bare_values: bool = False,
     source: str = "normed",
@@ -165,11 +148,12 @@ def attention(
     """Projections of `source`, rotary embedding, KV cache, attention and output projection. Returns the cache's number.
 
     `rope`: None if positions are learned, or in layers without them; `query_rope`: that of queries, if not the same.
-    `paired`: rotary pairs are adjacent in the file, not half-split. `window`, `soft_cap`, `scale`, `alibi`: as in
-    `ops.Attention`; a scale of None means 1 / sqrt(head width). `head_norms`: queries and keys are normed per head, if
-    "rotated" after the rotation. `whole_norms`: over all heads at once. `gate`: the tensor of a gate whose sigmoid
-    multiplies the head outputs. Without `causal`, or if the file says so (`attention.causal`), tokens also attend to
-    later ones. `shared`: an earlier layer's cache, which this layer's queries attend to.
+    `paired`: rotary pairs are adjacent in the file, not half-split. `window`, `soft_cap`, `scale`, `alibi`,
+    `relative`, `chunked`: as in `ops.Attention`; a scale of None means 1 / sqrt(head width). `head_norms`: queries and
+    keys are normed per head; `whole_norms`: over all heads at once. `clip`: what queries, keys and values are limited
+    to, after norms and before the rotation. `gate`: the tensor of a gate that multiplies the head outputs. Without
+    `causal`, or if the file says so (`attention.causal`), tokens also attend to later ones. `shared`: an earlier
+    layer's cache, which this layer's queries attend to.
     `bare_values`: values are normed per head, without a weight; they are the keys' product if the file has no other.
     """
     hp, sizes = g.hp, g.sizes
@@ -186,11 +170,15 @@ def attention(
         _head_norms(g, rotated, paired=paired)
     if whole_norms:
         _whole_norms(g, rotated)
-    if rope is not None:
-        tables = {heads_in["query"]: query_rope or rope}
-        g.add(*(Rope(name, count, width, tables.get(name, rope)) for name, count in rotated.items()))
+    if clip is not None:
+        of_parts = {"query": sizes.query_width, "key": sizes.key_width, "value": sizes.values_width}
+        g.add(*(Clip(name, of_parts[part], clip) for part, name in heads_in.items()))
+    tables = dict.fromkeys(rotated, rope) | {heads_in["query"]: query_rope or rope}
+    g.add(*(Rope(name, rotated[name], width, table) for name, table in tables.items() if table is not None))
     if head_norms == "rotated":
         _head_norms(g, rotated, paired=paired)
+    elif head_norms == "bare":
+        g.add(*(RMSNorm(name, name, None, width, sizes.epsilon, count) for name, count in rotated.items()))
     layer = g.cache(kept) if shared is None else _shared_cache(g, shared, kept)
     widths = width, kept.value_width
     if shared is None:
@@ -198,14 +186,13 @@ def attention(
     attended = g.buffer("attended", sizes.attended_width, heads=heads)
     sinks = hp.bias(f"{g.prefix}attn_sinks.weight", heads)
     query = heads_in["query"]
-    op = Attention(query, attended, layer, heads, kept.kv_heads, *widths, scale, window, soft_cap, sinks, causal, alibi)
-    g.add(op)
+    op = Attention(query, attended, layer, heads, kept.kv_heads, *widths, scale, window, soft_cap, sinks, causal)
+    g.add(replace(op, alibi=alibi, relative=relative, chunked=chunked))
     if gate is not None:
-        scores = g.buffer("attention_gate", sizes.attended_width, heads=heads)
-        product = MatMul(source, scores, _gate_rows(g, gate))
-        g.add(product, GatedAct(scores, attended, attended, sizes.attended_width, "sigmoid"))
+        gate_heads(g, gate, source, attended)
     _last_norm(g, attended, "attn_sub_norm", sizes.attended_width)
-    project(g, attended, "attn_output", sizes.attended_width, out)
+    last = "attn_o" if f"{g.prefix}attn_o.weight" in hp.tensors else "attn_output"  # T5 has a name of its own
+    project(g, attended, last, sizes.attended_width, out)
     return layer
 
 
@@ -321,18 +308,6 @@ def _project_heads(
         g.add(MatMul(source, buffers[out], weight, bias))
         start += taken[out] if fused else 0
     return buffers
-
-
-def _gate_rows(g: ModelGraph, gate: Gate) -> Weight:
-    """The rows of attention's gate."""
-    hp, sizes = g.hp, g.sizes
-    if gate == "attn_gate":
-        return hp.matrix(f"{g.prefix}attn_gate.weight", (sizes.attended_width, sizes.width))
-    both, others = sizes.query_width + sizes.attended_width, sizes.key_width + sizes.values_width
-    is_fused = f"{g.prefix}attn_qkv.weight" in hp.tensors
-    tensor, total = ("attn_qkv", both + others) if is_fused else ("attn_q", both)
-    rows, order = (sizes.head_width, both), Every(sizes.value_width, sizes.head_width + sizes.value_width)
-    return hp.matrix(f"{g.prefix}{tensor}.weight", (total, sizes.width), rows, order)
 
 
 def _head_norms(g: ModelGraph, counts: Mapping[str, int], *, paired: bool) -> None:

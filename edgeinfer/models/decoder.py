@@ -13,6 +13,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.blocks import HeadNorms, attention, embed, feed_forward, head, norm, norm_in_place, rejoin
+from edgeinfer.models.head_gates import Gate
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import windows
@@ -31,6 +32,8 @@ class Heads(TypedDict, total=False):
     query_rope: RopeTable
     scale: float
     alibi: float | None
+    clip: float | None
+    gate: Gate
 
 
 def decoder(
@@ -40,6 +43,7 @@ def decoder(
     ffn_norm: str = "ffn_norm",
     post_norms: bool = False,
     period: int | None = None,
+    first: bool = False,
     rotation: Rotation | None = None,
     positions: Weight | None = None,
     embed_norm: str = "",
@@ -50,8 +54,8 @@ def decoder(
 
     `feed` adds the feed-forward branch. `ffn_norm`: the norm that it reads; "": both branches read one norm.
     `post_norms`: finished branches are normed, so `feed` writes to `branch`. Layers have windows if the file says so,
-    every `period`-th has none. `rotation`: None for the same table in all layers; there is no rotation with learned
-    `positions` or `alibi`.
+    every `period`-th, or the `first` of each period, has none. `rotation`: None for the same table in all layers; there
+    is no rotation with learned `positions` or `alibi`.
     """
     is_rotated = rotation is None and positions is None and heads.get("alibi") is None
     rope = rope_table(g.hp, g.sizes.rotary_width) if is_rotated else None
@@ -59,7 +63,7 @@ def decoder(
     if embed_norm:
         g.prefix = ""
         norm_in_place(g, embed_norm)
-    for number, window in enumerate(windows(g.hp, g.sizes, period=period)):
+    for number, window in enumerate(windows(g.hp, g.sizes, period=period, first=first)):
         g.stage(f"blk.{number}")
         norm(g, "attn_norm")
         table = rope if rotation is None else rotation(number, window)

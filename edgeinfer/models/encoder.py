@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.blocks import attention, feed_forward, hidden_head, norm, norm_in_place
-from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 
 Feed: TypeAlias = Callable[[ModelGraph, str], None]
@@ -90,12 +88,3 @@ def pre_normed(
     g.prefix = ""
     norm_in_place(g, last_norm)
     return hidden_head(g)
-
-
-def without_classifier(hp: Hyperparameters) -> None:
-    """Raise UnsupportedModel if the file has the head of a classifier or a reranker."""
-    if any(name.startswith("cls.") for name in hp.tensors):
-        raise UnsupportedModel(
-            f"this {hp.architecture} ranks or classifies; edgeinfer has those that embed, and rerankers of bert "
-            "(bge-reranker-v2-m3, jina-reranker-v2) and Qwen3-Reranker"
-        )

@@ -143,6 +143,12 @@ def listed_format(model: LocalModel) -> tuple[str | None, str | None]:
     return header.metadata.text("general.architecture", None), quant_name(header)
 
 
+def is_embedder(path: Path) -> bool:
+    """Whether a model makes embeddings, as its file says. Raises BadGGUF."""
+    metadata = file_header(path).metadata
+    return f"{metadata.text('general.architecture', '')}.pooling_type" in metadata
+
+
 def context_length(metadata: Metadata, architecture: str) -> int | None:
     """The context a model was trained for, in tokens; None if its file does not state it. Raises BadGGUF."""
     return metadata.integer(f"{architecture}.context_length", None)

@@ -13,12 +13,15 @@ from edgeinfer.errors import DownloadFailed
 SHARD = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 QUANT_NAME = r"(?:UD[\-_])?(?:(?:IQ|TQ|Q)\d+(?:_[0-9A-Z]+)*|BF16|F16|F32|FP16|FP32|(?:MX|NV)FP4(?:_MOE)?)"
 """UD: mixtures of formats that unsloth chooses by layer."""
-QUANT = re.compile(rf"[.\-_](?P<quant>{QUANT_NAME})$", re.IGNORECASE)
+QUANT = re.compile(rf"[.\-_](?P<quant>{QUANT_NAME})(?:[.\-_]imat)?$", re.IGNORECASE)
 QUANT_FOLDER = re.compile(rf"(?:.*?[.\-_])??(?P<quant>{QUANT_NAME})", re.IGNORECASE)
 NO_MODEL = re.compile(
-    r"(?:.*[.\-_])?(?:mmproj|imatrix)(?:[.\-_].*)?|(?:mtp|eagle\d?|dflash|drafter)(?:[.\-_].*)?", re.IGNORECASE
+    r"(?:.*[.\-_])?mmproj(?:[.\-_].*)?|(?:imatrix|mtp|eagle\d?|dflash|drafter)(?:[.\-_].*)?"
+    rf"|.*[.\-_]imatrix(?:[.\-_](?!{QUANT_NAME}$).*)?",
+    re.IGNORECASE,
 )
-"""Projectors, statistics of quantisation, and parts that draft for a model: stems of files, or their folders."""
+"""Projectors, statistics of quantisation, and parts that draft for a model: stems of files, or their folders. A model
+whose quant stands behind "imatrix" was quantised with such statistics."""
 SAFE_NAME = re.compile(r"[^\W_][\w.+\-@ ()]{0,180}\.gguf", re.IGNORECASE)
 SHARD_CAP = 999
 
@@ -50,7 +53,7 @@ def quant_of(name: str) -> str | None:
 
 
 def _quant(matched: re.Match[str]) -> str:
-    return re.sub("^UD_", "UD-", matched["quant"].upper())
+    return re.sub(r"^FP(?=16|32)", "F", re.sub("^UD_", "UD-", matched["quant"].upper()))
 
 
 def is_model_file(path: str) -> bool:

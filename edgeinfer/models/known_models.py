@@ -7,6 +7,7 @@ list. Touches no network.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.models.file_names import quant_of
 
 FILE = Path(__file__).with_name("known_models.toml")
 GIGA = 1e9
@@ -27,8 +29,9 @@ ANSWERED: tuple[Task, ...] = ("chat", "code", "embed")
 class KnownModel:
     """A model. `n_params` of all weights, `n_active` of those that a token is multiplied by.
 
-    `width`: of the residual stream; `kv_numbers`: keys and values of a token in all layers that keep every position.
-    `quants`: bytes of the files, the usual quant first. `rank`: how good its answers are, by judgement.
+    `width`: of the residual stream; `kv_numbers`: keys and values of a token in all layers that keep every position,
+    `window_numbers` in those that keep `window` positions and some more. `quants`: bytes of the files, the usual quant
+    first. `rank`: how good its answers are, by judgement.
     """
 
     name: str
@@ -39,12 +42,19 @@ class KnownModel:
     n_layers: int
     width: int
     kv_numbers: int
+    window_numbers: int
+    window: int
     n_context: int
     quants: Mapping[str, int]
     tasks: tuple[Task, ...]
     good_at: str
     licence: str
     rank: int
+
+    @property
+    def active_share(self) -> float:
+        """The share of the weights that a token is multiplied by."""
+        return self.n_active / self.n_params
 
     @property
     def opens(self) -> bool:
@@ -73,6 +83,33 @@ def known_models() -> Mapping[str, KnownModel]:
     return MappingProxyType({name: _model(name, fields) for name, fields in table.items()})
 
 
+def known_model(text: str) -> tuple[KnownModel | None, str | None]:
+    """The model that a text names, and the quant after it; (None, None) if it names none.
+
+    As Ollama writes names too: qwen3:8b is qwen3-8b, and llama3.2:1b:Q8_0 is llama-3.2-1b at that quant.
+    """
+    name, colon, quant = text.strip().rpartition(":")
+    if not colon or quant_of(f"-{quant}") is None:
+        name, quant = text.strip(), ""
+    known = known_models()
+    found = known.get(name.lower()) or next((each for each in known.values() if _bare(each.name) == _bare(name)), None)
+    return (None, None) if found is None or "/" in text else (found, quant or None)
+
+
+def near_names(text: str) -> list[str]:
+    """Known names that a text may mean: those that begin like it, else those that look like it."""
+    import difflib
+
+    names = {_bare(name): name for name in known_models()}
+    begun = [name for bare, name in names.items() if _bare(text) and bare.startswith(_bare(text))]
+    return begun or [names[bare] for bare in difflib.get_close_matches(_bare(text), names)]
+
+
+def _bare(name: str) -> str:
+    """A name without what people write between its parts."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
 def _model(name: str, fields: Mapping[str, Any]) -> KnownModel:
     n_params = round(fields["parameters"] * GIGA)
     return KnownModel(
@@ -84,6 +121,8 @@ def _model(name: str, fields: Mapping[str, Any]) -> KnownModel:
         n_layers=fields["layers"],
         width=fields["width"],
         kv_numbers=2 * fields["kv_width"] * fields["kv_layers"],
+        window_numbers=2 * fields.get("window_width", fields["kv_width"]) * fields.get("window_layers", 0),
+        window=fields.get("window", 0),
         n_context=fields["context"],
         quants=MappingProxyType({quant: round(size * GIGA) for quant, size in fields["quants"].items()}),
         tasks=tuple(fields["tasks"]),

@@ -8,7 +8,8 @@ DeepSeek-V2 (arXiv 2405.04434), section 2.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.operands import Every, PagedKV, Weight
@@ -24,10 +25,14 @@ from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.blocks import project
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.rope import still_table
 from edgeinfer.models.sizes import Sizes
 
 EPSILON = 1e-6
 """Epsilon of the latent rows' norms, from the models' own code; files state only that of the other norms."""
+
+Growth: TypeAlias = tuple[float, int]
+"""`growth` and `growth_period` of a RopeTable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +72,24 @@ class LatentAttention:
             shared=f"{prefix}attn_k_b.weight" in hp.tensors,
         )
 
-    def add(self, g: ModelGraph, rope: RopeTable | None, source: str = "normed", out: str = "x") -> None:
-        """A layer's attention, from input to output projection; without `rope` nothing is rotated."""
-        self._queries(g, rope, source)
+    def add(
+        self,
+        g: ModelGraph,
+        rope: RopeTable | None,
+        source: str = "normed",
+        out: str = "x",
+        grown: Growth | None = None,
+    ) -> None:
+        """A layer's attention, from input to output projection; without `rope` nothing is rotated.
+
+        `grown`: how queries grow with their position.
+        """
+        self._queries(g, rope, source, grown)
         self._latent_keys(g, rope, source)
         attended = self._attend_shared(g) if self.shared else self._attend_heads(g)
         project(g, attended, "attn_output", g.sizes.attended_width, out)
 
-    def _queries(self, g: ModelGraph, rope: RopeTable | None, source: str) -> None:
+    def _queries(self, g: ModelGraph, rope: RopeTable | None, source: str, grown: Growth | None) -> None:
         """The plain and the rotated parts of queries."""
         hp, sizes, rank = g.hp, g.sizes, self.query_rank
         columns, tensor = (rank, "attn_q_b") if rank else (sizes.width, "attn_q")
@@ -86,6 +101,10 @@ class LatentAttention:
         plain, rotary, width = self.plain_width, self.rotary_width, sizes.head_width
         self._part(g, source, (tensor, columns), "plain_query", (0, plain, width))
         self._part(g, source, (tensor, columns), "rotated_query", (plain, rotary, width), paired=self.paired)
+        if grown is not None:
+            growth, period = grown
+            rope = None if rope is None else replace(rope, growth=growth, growth_period=period)
+            g.add(Rope("plain_query", sizes.heads, plain, still_table(plain, growth, period)))
         if rope is not None:
             g.add(Rope("rotated_query", sizes.heads, rotary, rope))
 

@@ -104,13 +104,17 @@ def spec_of(
     trained = header.integer("context_length")
     hp = Hyperparameters(metadata, tensors, n_context or trained)
     spec = architecture.build(hp)
+    if n_context is not None and spec.limit is not None and n_context > spec.limit.n_tokens:
+        raise BadSetting(
+            f"a context of {n_context} tokens is impossible: {spec.limit.reason}; choose {spec.limit.n_tokens} or less"
+        )
     if adapters:
         spec = with_adapters(spec, tensors, adapters)
         if rows and any(f"{adapter.prefix}{EMBEDDING}{DOWN}" in tensors for adapter in adapters):
             raise BadSetting(
                 "a LoRA adapter changes the embedding, in place of which rows are given; merge it into the model"
             )
-    _check_tensors(spec, tensors, header.integer("block_count"))
+    _check_tensors(spec, tensors, header.integer("block_count"), re.compile(architecture.unread))
     if rows:
         spec = with_rows(spec, hp, architecture.axes)
     return spec if approx is None else with_threshold(spec, approx)
@@ -151,7 +155,7 @@ def _unused_keys(spec: ModelSpec) -> set[str]:
     return {f"{name}.attn_{part}.weight" for name in attends - stores for part in ("k", "v", "k_norm")}
 
 
-def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_blocks: int) -> None:
+def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_blocks: int, unread: re.Pattern[str]) -> None:
     """Raises UnsupportedModel for a tensor that is read but has no supported quant format, or that no op reads."""
     names, unused = _names(spec), _unused_keys(spec)
     for name in tensors:
@@ -160,7 +164,12 @@ def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_blocks:
                 format_of(tensors[name].ggml_type)
             except UnsupportedModel as error:
                 raise UnsupportedModel(f"{name}: {error}") from None
-        elif name not in unused and not UNREAD.fullmatch(name) and _part(name, spec.n_layers, n_blocks) is None:
+        elif (
+            name not in unused
+            and not UNREAD.fullmatch(name)
+            and not unread.fullmatch(name)
+            and _part(name, spec.n_layers, n_blocks) is None
+        ):
             raise UnsupportedModel(
                 f"the file has a tensor {name[:80]!r} that edgeinfer's {spec.architecture} does not use: "
                 "the model is a variant of it, and answers without that tensor would be wrong"

@@ -7,18 +7,17 @@ independent of the families. Also reads old files with one tensor per expert.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.activations import Activation, ExpertActivation
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.ops.router import Router, Scoring
 from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.zero import Zero
 from edgeinfer.models.blocks import FeedForwardGate, feed_forward, join
-from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
 
@@ -31,7 +30,8 @@ SOFTMAX_GATING, SIGMOID_GATING, CHOSEN_SOFTMAX_GATING = 1, 2, 3
 class Mixture:
     """`count` experts of FFN width `width`, `active` of which are used per token.
 
-    `normalised`, `scale`, `scoring`, `groups` and `active_groups` are as in `ops.Router`. `shared_width`: FFN width of
+    `normalised`, `scale`, `scoring`, `groups`, `active_groups` and `rated_by` are as in `ops.Router`, `scales_source`
+    is as in `ops.Experts`. `shared_width`: FFN width of
     the shared expert that every token also uses, 0 if there is none; its share is the sigmoid of its own score, or one
     if it is not `shared_scored`. `gated`: whether experts have a gate matrix. `latent_width`: width of the rows that
     experts read and write, if those are not the model's own but products of them; the shared expert's are.
@@ -44,12 +44,14 @@ class Mixture:
     scale: float = 1.0
     shared_width: int = 0
     activation: ExpertActivation = "silu"
-    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    scoring: Scoring = "softmax"
     shared_scored: bool = True
     groups: int = 1
     active_groups: int = 1
     gated: bool = True
     latent_width: int = 0
+    rated_by: int = 2
+    scales_source: bool = False
 
     @classmethod
     def read(
@@ -62,10 +64,12 @@ class Mixture:
         activation: ExpertActivation = "silu",
         shared_scored: bool = True,
         gating: int = SOFTMAX_GATING,
+        layer: int | None = None,
     ) -> Mixture:
         """Sizes from the keys that all families share; the arguments are the values for keys missing from a file.
 
-        Raises BadGGUF if they are impossible, UnsupportedModel for another way of computing shares.
+        `layer`: experts of that layer, for families whose files may have a number for each layer. Raises BadGGUF if
+        they are impossible, UnsupportedModel for another way of computing shares.
         """
         count = hp.integer("expert_count", most=EXPERTS_MAX)
         gating = hp.integer("expert_gating_func", 0, least=0) or gating
@@ -75,12 +79,12 @@ class Mixture:
                 "sigmoid (2)"
             )
         normalised = hp.flag("expert_weights_norm", default=normalised) or gating == CHOSEN_SOFTMAX_GATING
-        active = hp.integer("expert_used_count", most=count)
+        active = _of_layer(hp, "expert_used_count", layer, most=count)
         groups, active_groups = _groups(hp, count, active)
         return cls(
             count=count,
             active=active,
-            width=hp.integer("expert_feed_forward_length", width),
+            width=_of_layer(hp, "expert_feed_forward_length", layer, width),
             normalised=normalised,
             scale=hp.number("expert_weights_scale", 0.0) or 1.0,
             shared_width=hp.integer("expert_shared_feed_forward_length", shared_width, least=0),
@@ -118,6 +122,13 @@ class Mixture:
             feed_forward(g)
         else:
             self.add(g)
+
+    def where_routed(self, g: ModelGraph) -> None:
+        """The same, but a dense branch in layers without a router."""
+        if f"{g.prefix}ffn_gate_inp.weight" in g.hp.tensors:
+            self.add(g)
+        else:
+            feed_forward(g)
 
     def branch(self, g: ModelGraph, out: str = "branch", scored: str = "normed", score_scale: float = 1.0) -> None:
         """The same, written to `branch`, for layers that norm the mixture's output before adding it to `x`.
@@ -157,10 +168,12 @@ class Mixture:
                 self.groups,
                 self.active_groups,
                 hp.bias(f"{prefix}ffn_down_exps.scale", self.count),
+                self.rated_by,
             ),
             Experts(
                 *(source, shares, end, gate, up, down, self.active, self.activation),
                 self._biases(hp, prefix, width),
+                self.scales_source,
             ),
         )
         if self.latent_width:
@@ -206,7 +219,8 @@ class Mixture:
     def _add_plain(self, g: ModelGraph, out: str, *, adds: bool) -> None:
         """The shared expert without a score."""
         activation: Activation = "silu" if self.activation == "swiglu_oai" else self.activation
-        gate: FeedForwardGate = "own" if self.gated else "none"
+        has_own = f"{g.prefix}ffn_gate_shexp.weight" in g.hp.tensors
+        gate: FeedForwardGate = "none" if not self.gated else "own" if has_own else "in ffn_up"
         feed_forward(g, activation, gate=gate, width=self.shared_width, suffix="_shexp", out=out, adds=adds)
 
     def _add_scored(self, g: ModelGraph, out: str) -> None:
@@ -222,6 +236,18 @@ class Mixture:
             Router(own_score, share, 1, 1, "sigmoid"),
             Experts("normed", share, out, (gate,), (up,), (down,), 1, self.activation),
         )
+
+
+def _of_layer(
+    hp: Hyperparameters, key: str, layer: int | None, default: int | None = None, most: int = COUNT_MAX
+) -> int:
+    """A number of a layer; without a layer, one number for all. Raises BadGGUF."""
+    if layer is None:
+        return hp.integer(key, default, most=most)
+    found = hp.counts(key, hp.integer("block_count"), default)[layer]
+    if not 1 <= found <= most:
+        raise BadGGUF(f"{hp.architecture}.{key} is {found} in layer {layer}; it must be between 1 and {most}")
+    return found
 
 
 def _groups(hp: Hyperparameters, count: int, active: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import re
 from pathlib import PurePosixPath
 
 from edgeinfer.errors import ModelNotFound
-from edgeinfer.models.file_names import is_model_file, model_name, model_name_at, quant_of, shard_names
+from edgeinfer.models.file_names import SHARD, is_model_file, model_name, model_name_at, quant_of, shard_names
 
 # Without a requested quant, the first of these that exists: small enough for most machines, good enough for most uses.
 PREFERRED_QUANTS = (
@@ -30,7 +30,9 @@ def models_among(files: list[str]) -> dict[str, list[str]]:
 
 
 def in_order(files: list[str]) -> tuple[str, ...]:
-    """The shards of a model in order; none if some are missing."""
+    """The shards of a model in order; none if some are missing. Only the whole file of one that is there both ways."""
+    if whole := [file for file in files if not SHARD.fullmatch(PurePosixPath(file).name)]:
+        return (whole[0],)
     names = shard_names(PurePosixPath(files[0]).name)
     by_name = {PurePosixPath(file).name: file for file in files}
     return tuple(by_name[name] for name in names) if all(name in by_name for name in names) else ()

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.hyperparameters import Hyperparameters
 
@@ -62,6 +63,16 @@ def growing_table(hp: Hyperparameters, table: RopeTable, head_width: int) -> Rop
     return replace(table, growth=growth, growth_period=period)
 
 
+def still_table(width: int, growth: float, period: int, start: int = 0) -> RopeTable:
+    """The table of queries that grow with their position, without rotation; `start` is added to positions.
+
+    Raises UnsupportedModel for an odd width.
+    """
+    if width % 2:
+        raise UnsupportedModel(f"queries that grow are {width} wide; edgeinfer has those of an even width")
+    return RopeTable(math.e, width, "still", growth=growth, growth_period=period, growth_start=start)
+
+
 def local_rope_table(hp: Hyperparameters, rotary_width: int, default_base: float = 10000.0) -> RopeTable:
     """The rotary table of layers with a window (Gemma 3): a separate base, never scaled."""
     return RopeTable(_base(hp, "rope.freq_base_swa", default_base), rotary_width)
@@ -102,14 +113,30 @@ def _yarn_magnitude(hp: Hyperparameters, factor: float) -> float:
 def _long_rope(hp: Hyperparameters, rotary_width: int, base: float) -> RopeTable:
     """LongRoPE (arXiv 2402.13753): long factors when the context exceeds the original one, else short ones.
 
-    The file's `attn_factor` is the magnitude of both.
+    The models' own code goes by the length of the text. Here the context decides, once for all texts, so that cached
+    keys stay valid and tokens do not depend on what comes after them. The file's `attn_factor` is the magnitude of
+    both.
     """
     original = hp.integer("rope.scaling.original_context_length", hp.integer("context_length"))
     for which in ("long", "short"):
         hp.vector(f"rope_factors_{which}.weight", rotary_width // 2)
     which = "long" if hp.n_context > original else "short"
     magnitude = hp.positive("rope.scaling.attn_factor", 1.0)
-    return RopeTable(base, rotary_width, magnitude=magnitude, factors=f"rope_factors_{which}.weight")
+    factors = f"rope_factors_{which}.weight"
+    return RopeTable(base, rotary_width, "longrope", original_context=original, magnitude=magnitude, factors=factors)
+
+
+def told_of_factors(spec: ModelSpec, n_context: int, *, also_short: bool = False) -> tuple[str, ...]:
+    """For people: that a model uses its factors for long texts in this context, or, if `also_short`, the others."""
+    border = spec.rope_border
+    if border is not None and n_context > border:
+        return (
+            f"{spec.name} uses its factors for long texts (LongRoPE), as the context of {n_context} tokens exceeds "
+            f"{border}; --ctx {border} uses those that it was made for with shorter texts",
+        )
+    if border is None or border >= spec.n_context_trained or not also_short:
+        return ()
+    return (f"{spec.name} uses its factors for texts up to {border} tokens (LongRoPE); a larger --ctx uses the others",)
 
 
 def frequencies(table: RopeTable, factors: NDArray[np.float32] | None = None) -> NDArray[np.float64]:
@@ -120,6 +147,8 @@ def frequencies(table: RopeTable, factors: NDArray[np.float32] | None = None) ->
     """
     pairs = np.arange(0, table.rotary_width, 2, dtype=np.float64) / table.rotary_width
     plain = table.base**-pairs
+    if table.scaling == "still":
+        return np.zeros_like(plain)
     if factors is not None:
         if factors.shape != plain.shape or not np.all(np.isfinite(factors) & (factors > 0)):
             raise BadGGUF(f"{table.factors} must hold {len(plain)} finite numbers above zero")
@@ -165,6 +194,6 @@ def magnitudes(table: RopeTable, positions: NDArray[np.integer[Any]]) -> NDArray
     """What cosines and sines of positions int[T] are multiplied by: float64[T, 1], or one number for all."""
     if not table.growth:
         return table.magnitude
-    steps = np.floor(positions.astype(np.float64) / table.growth_period)[:, None]
+    steps = np.floor((positions.astype(np.float64) + table.growth_start) / table.growth_period)[:, None]
     grown: NDArray[np.float64] = table.magnitude * (1.0 + table.growth * np.log1p(steps))
     return grown

@@ -79,8 +79,9 @@ class Sizes:
             raise UnsupportedModel(
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
                 "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe, gpt-oss, granitemoe, glm4moe, dots1, ernie4_5-moe, "
-                "mellum, afmoe, deepseek, deepseek2, minimax-m2, hunyuan-moe, hy-v3, bailingmoe, bailingmoe2, "
-                "exaone-moe, smallthinker, arctic, nemotron_h_moe, jamba, kimi-linear and nomic-bert-moe"
+                "mellum, afmoe, deepseek, deepseek2, minimax-m2, hunyuan-moe, hy_v3, bailingmoe, bailingmoe2, "
+                "exaone-moe, smallthinker, arctic, llama4, phimoe, cohere2moe, laguna, dbrx, grok, granite_swa, mimo2, "
+                "nemotron_h_moe, jamba, kimi-linear and nomic-bert-moe"
             )
         n_layers = _n_layers(hp)
         width = hp.integer("embedding_length")
@@ -136,9 +137,10 @@ class Sizes:
 
 
 def _epsilon(hp: Hyperparameters, norms: Norms) -> float:
-    """The norms' epsilon; Nemotron-H's files have that of RMSNorms under LayerNorm's key."""
-    other, own = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
-    return hp.number(own if norms == "rms" and (hp.has(own) or not hp.has(other)) else other)
+    """The norms' epsilon; Nemotron-H's and Phi 3.5 MoE's files have it under the key of the other kind of norms."""
+    keys = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
+    other, own = keys if norms == "rms" else keys[::-1]
+    return hp.number(other if hp.has(other) and not hp.has(own) else own)
 
 
 def _n_layers(hp: Hyperparameters) -> int:
@@ -156,7 +158,7 @@ def _layers(
     n_blocks, key = n_layers + hp.integer(GUESSING, 0, least=0), "attention.head_count_kv"
     heads = hp.counts("attention.head_count", n_blocks)[:n_layers]
     kv_heads = hp.counts(key, n_blocks, max(heads))[:n_layers]
-    of_experts = hp.integer("expert_feed_forward_length", 0, least=0) or None
+    of_experts = max(hp.counts("expert_feed_forward_length", n_blocks, 0, least=0)) or None
     ffn = hp.counts("feed_forward_length", n_blocks, of_experts)[:n_layers]
     attends = tuple(count > 0 for count in kv_heads)
     if not any(attends) or not (hybrid or all(attends)):
@@ -185,18 +187,20 @@ def _head_widths(hp: Hyperparameters, n_layers: int, usual: int) -> list[tuple[i
     return [narrow if is_windowed else wide for is_windowed in _windowed_layers(hp, n_layers, None)]
 
 
-def windows(hp: Hyperparameters, sizes: Sizes, *, period: int | None = None, default: int = 0) -> list[int | None]:
+def windows(
+    hp: Hyperparameters, sizes: Sizes, *, period: int | None = None, default: int = 0, first: bool = False
+) -> list[int | None]:
     """The attention window of each layer, None if it attends to everything.
 
     `attention.sliding_window` (or `default`) positions, including the token itself; 0 means no windows. It may be an
-    array, with 0 for layers without a window. With a `period` every period-th layer has no window;
-    `attention.sliding_window_pattern` overrides it, with a period or one flag per layer.
+    array, with 0 for layers without a window. With a `period` every period-th layer has no window, or the `first` of
+    each period; `attention.sliding_window_pattern` overrides it, with a period or one flag per layer.
     """
     key = "attention.sliding_window"
     lengths = hp.counts(key, sizes.n_layers, default, least=0)
     if not any(lengths):
         return [None] * sizes.n_layers
-    own = hp.flags(key) or _windowed_layers(hp, sizes.n_layers, period)
+    own = hp.flags(key) or _windowed_layers(hp, sizes.n_layers, period, 0 if first else 1)
     return [length if flag else None for length, flag in zip(lengths, own, strict=True)]
 
 
@@ -217,7 +221,8 @@ def owners(hp: Hyperparameters, reaches: Sequence[int | None], default: int = 0)
     return found
 
 
-def _windowed_layers(hp: Hyperparameters, n_layers: int, period: int | None) -> list[bool]:
+def _windowed_layers(hp: Hyperparameters, n_layers: int, period: int | None, ahead: int = 1) -> list[bool]:
+    """Which layers have windows; `ahead`: the distance from those without to the next multiple of the period."""
     flags = hp.flags(PATTERN)
     if flags is not None:
         if len(flags) != n_layers:
@@ -225,4 +230,4 @@ def _windowed_layers(hp: Hyperparameters, n_layers: int, period: int | None) -> 
         return flags
     if hp.has(PATTERN):
         period = hp.integer(PATTERN, least=0)
-    return [not period or (layer + 1) % period != 0 for layer in range(n_layers)]
+    return [not period or (layer + ahead) % period != 0 for layer in range(n_layers)]

@@ -210,6 +210,12 @@ class ModelStore:
             return name
         return None
 
+    def last_pulled(self) -> LocalModel | None:
+        """The model pulled most recently; None if the store holds none that was pulled."""
+        pulled = [(self._manifest_path(model.name), model) for model in self._own_models()]
+        times = [(path.stat().st_mtime, model.name, model) for path, model in pulled if path.is_file()]
+        return max(times, key=lambda each: each[:2])[2] if times else None
+
     def _manifest_path(self, name: str) -> Path:
         return self.root / manifest_file_name(name)
 

@@ -18,7 +18,7 @@ import torch
 from block_formats import Type, dequantise, quantise
 from numpy.typing import NDArray
 
-from goldens import further, gemma3n, gemma4, gpt_oss, latent, lfm2, minicpm3, opt, qwen35
+from goldens import further, gemma3n, gemma4, gpt_oss, latent, lfm2, llama4, minicpm3, opt, qwen35
 from goldens.small_tokenizers import add_tokenizer
 from goldens.weights import Types, learned
 
@@ -60,6 +60,8 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
             parts.append(_from_file(_add(writer, target, values, types), key, config, architecture))
         if architecture == "gpt-oss" and gpt_oss.parts(key, exact) is not None:
             held[key] = gpt_oss.parameter(key, parts)
+        elif architecture == "llama4" and llama4.parts(key, exact) is not None:
+            held[key] = llama4.parameter(parts)
         elif architecture == "deepseek2" and key.endswith(latent.BOTH):
             held[key] = latent.parameter(parts)
         elif architecture.startswith(DELTA_NETS) and key.endswith(qwen35.QKVZ):
@@ -84,6 +86,9 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
         return
     if architecture == "deepseek2" and (both := latent.parts(key, values, config)) is not None:
         yield from both
+        return
+    if architecture == "llama4" and (turned := llama4.parts(key, values)) is not None:
+        yield from turned
         return
     own_parts = {"lfm2": lfm2.part, "lfm2moe": lfm2.part, "gemma3n": gemma3n.part, "gemma4": gemma4.part}
     special_part = own_parts.get(architecture)
@@ -167,6 +172,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         minicpm3.add_sizes(writer, config)
     if architecture == "deepseek2":
         latent.add_sizes(writer, config)
+    if architecture == "llama4":
+        llama4.add_sizes(writer, config)
     explicit = None if architecture in ("deepseek2", "minicpm3", "gemma4") else getattr(config, "head_dim", None)
     usual = config.hidden_size // config.num_attention_heads
     if explicit is not None and (explicit != usual or architecture == "openelm"):

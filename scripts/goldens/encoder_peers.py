@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from goldens.peer_cases import (
     FFN,
+    HEAD,
     HEADS,
     LAYERS,
+    LLAMA,
     NORMS,
     WIDTH,
     Peer,
@@ -41,6 +43,14 @@ NOMIC = AFTER | fused(kv_heads=HEADS) | biases(fused(kv_heads=HEADS))
 DENSE = NOMIC | network(gate=False) | DOWN_BIAS | {"ffn_up.bias": (FFN,)}
 MIXED = {"expert_count": EXPERTS, "expert_used_count": CHOSEN, "moe_every_n_layers": 2, "rope.freq_base": 10000.0}
 
+RANKING: dict[str, Shape] = {
+    "cls.weight": (WIDTH, WIDTH),
+    "cls.bias": (WIDTH,),
+    "cls.output.weight": (1, WIDTH),
+    "cls.output.bias": (1,),
+}
+"""The head of a reranker, beside which a converter's file says that the first row is an embedding."""
+
 ENCODERS = (
     Peer(
         "jina-bert-v2",
@@ -72,6 +82,23 @@ ENCODERS = (
         FIRST,
         kv_heads=HEADS,
         epsilon=EPSILON,
+        embeds=True,
+    ),
+    Peer(
+        "neo-bert-reranker",
+        "neo-bert",
+        [NORMS | fused(kv_heads=HEADS) | network(gate=False, up=2 * FFN)] * LAYERS,
+        WHOLE | {"rope.freq_base": 10000.0, "pooling_type": 2},
+        vectors("enc.output_norm.weight") | RANKING,
+        kv_heads=HEADS,
+        embeds=True,
+    ),
+    Peer(
+        "llama-embed",
+        "llama-embed",
+        [LLAMA] * LAYERS,
+        WHOLE | {"rope.dimension_count": HEAD},
+        vectors("output_norm.weight"),
         embeds=True,
     ),
 )

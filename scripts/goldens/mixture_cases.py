@@ -8,8 +8,10 @@ from __future__ import annotations
 from transformers import (
     DeepseekV2Config,
     DeepseekV3Config,
+    DeepseekV32Config,
     ExaoneMoeConfig,
     Glm4MoeLiteConfig,
+    GlmMoeDsaConfig,
     HunYuanMoEV1Config,
     HYV3Config,
     MiniMaxM2Config,
@@ -55,6 +57,26 @@ def glm4_moe_lite(sizes: Sizes, **changes: object) -> PretrainedConfig:
     own |= {"scoring_func": "sigmoid"}
     heads = {"num_key_value_heads": sizes.heads}
     return Glm4MoeLiteConfig(**sizes.common() | LATENT | own | heads | changes)
+
+
+INDEXER = {"max_position_embeddings": 512, "index_topk": 256, "index_head_dim": 32, "index_n_heads": 2}
+"""An indexer of sparse attention, which chooses more positions than the text has."""
+
+
+def deepseek32(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """DeepSeek-V3.2: V3 with an indexer."""
+    v3 = deepseek3(sizes).to_dict()
+    kept = ("n_routed_experts", "num_experts_per_tok", "n_group", "topk_group", "n_shared_experts")
+    kept += ("first_k_dense_replace", "moe_intermediate_size", "routed_scaling_factor", "rope_parameters")
+    own = {name: v3[name] for name in kept} | {"num_key_value_heads": sizes.heads, "scoring_func": "sigmoid"}
+    return DeepseekV32Config(**sizes.common() | LATENT | own | INDEXER | changes)
+
+
+def glm_dsa(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """GLM 5: a dense layer, then two of four experts and a shared one; an indexer."""
+    own = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "first_k_dense_replace": 1}
+    own |= {"num_key_value_heads": sizes.heads}
+    return GlmMoeDsaConfig(**sizes.common() | LATENT | own | INDEXER | changes)
 
 
 def minimax_m2(sizes: Sizes, **changes: object) -> PretrainedConfig:

@@ -9,22 +9,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from transformers import (
-    BertConfig,
-    EuroBertConfig,
-    ModernBertConfig,
-    NomicBertConfig,
     PretrainedConfig,
     Qwen2VLConfig,
     Qwen3_5Config,
     Qwen3_5MoeConfig,
     Qwen3VLConfig,
     Qwen3VLMoeConfig,
-    XLMRobertaConfig,
 )
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
 
-from goldens import cases, extras, further_cases, gemma3n, gemma4, mixture_cases, recurrent, state_spaces
+from goldens import (
+    cases,
+    encoder_cases,
+    extras,
+    further_cases,
+    further_mixtures,
+    gemma3n,
+    gemma4,
+    mixture_cases,
+    recurrent,
+    state_spaces,
+)
+from goldens.encoder_cases import BYTE_IDS
 from goldens.small_tokenizers import (
     AFMOE,
     AFMOE_FIRST,
@@ -33,6 +40,7 @@ from goldens.small_tokenizers import (
     VOCABULARY,
     Kind,
     byte_level,
+    ending_pieces,
     pieces,
     spaced,
     unigram,
@@ -55,17 +63,10 @@ MIXED = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=16)
 MIXED_DELTA = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=16)
 TURNS = {"layer_types": ["linear_attention", "full_attention"]}
 FEW = {"num_experts": 3, "num_experts_per_tok": 2}
-BYTE_IDS = {"vocab_size": VOCABULARY, "bos_token_id": 266, "eos_token_id": 268, "pad_token_id": 266}
 PIECE_IDS = {"vocab_size": VOCABULARY, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
-BERT_CONTEXT = 96
-BERT = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 2,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": BERT_CONTEXT,
-}
+N_TOKENS = 72
+N_FAR = 200
+"""Tokens enough for distances that share the last bucket of T5's biases."""
 Config = Callable[[], PretrainedConfig]
 
 
@@ -75,6 +76,7 @@ class Published:
 
     `beside` adds to a checkpoint what transformers does not write. `pooling`: how hidden rows become an embedding, for
     models without logits; `ranks`: it scores pairs of texts. `kept`: its file is stored with the tests.
+    `n_tokens`: length of the text that is judged.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Published:
     pooling: str | None = None
     ranks: bool = False
     kept: bool = True
+    n_tokens: int = N_TOKENS
 
 
 def _vision(config: type[PretrainedConfig], text: PretrainedConfig, vision: dict[str, object]) -> PretrainedConfig:
@@ -137,42 +140,11 @@ def _qwen35(kind: type[PretrainedConfig], text: PretrainedConfig) -> PretrainedC
     return made
 
 
-def bert() -> PretrainedConfig:
-    """BERT with two token types."""
-    return BertConfig(**BERT, pad_token_id=0)
-
-
-def nomic() -> PretrainedConfig:
-    """Nomic's BERT."""
-    rope = {"rope_type": "default", "rope_theta": 1000.0}
-    return NomicBertConfig(**BERT | {"max_position_embeddings": 2048}, rope_parameters=rope)
-
-
-def eurobert() -> PretrainedConfig:
-    """EuroBERT, with fewer heads of keys than of queries."""
-    rope = {"rope_type": "default", "rope_theta": 1e5}
-    return EuroBertConfig(**BERT | BYTE_IDS, num_key_value_heads=1, rope_parameters=rope, classifier_pooling="mean")
-
-
-def modern_bert() -> PretrainedConfig:
-    """ModernBERT, with windows shorter than the text in two of three layers."""
-    ids = {"cls_token_id": 266, "sep_token_id": 268}
-    sizes = BERT | BYTE_IDS | {"num_hidden_layers": 4}
-    return ModernBertConfig(**sizes | ids, local_attention=24, layer_norm_eps=1e-5)
-
-
 def _longrope() -> PretrainedConfig:
     """Phi 3 with LongRoPE, over whole heads."""
     made = cases.phi3_longrope(SQUARE)
     made.update(PIECE_IDS)
     return made
-
-
-def xlm_roberta() -> PretrainedConfig:
-    """XLM-RoBERTa with a head of one score, like bge-reranker."""
-    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1}
-    sizes = BERT | {"max_position_embeddings": BERT_CONTEXT + 2}
-    return XLMRobertaConfig(**sizes, **ids, layer_norm_eps=1e-5, num_labels=1)
 
 
 def _of(config: Callable[..., PretrainedConfig], sizes: cases.Sizes, **changes: object) -> Config:
@@ -187,6 +159,7 @@ OLMO = byte_level(GPT2, "olmo")
 GEMMA = pieces(prefix=False)
 NOMIC = (extras.older_names, extras.pool_by("mean"))
 AS_WRITTEN = ("--as-written",)
+BEGINS = ("--begins",)
 FUSED = ("--fuse-qkv", "--fuse-gate-up-exps")
 MTP = (extras.guess_one_more,)
 OLDER = (extras.older_layer_types,)
@@ -236,19 +209,23 @@ PUBLISHED = (
         (extras.keep_window, extras.pool_by("mean"), extras.two_products),
         "mean",
     ),
-    Published("bert", bert, word_piece(), "BertModel", beside=(extras.pool_by("cls"),), pooling="cls"),
-    Published("nomic-bert", nomic, word_piece(), "NomicBertModel", beside=NOMIC, pooling="mean"),
-    Published("eurobert", eurobert, QWEN, "EuroBertModel", beside=(extras.pool_by("mean"),), pooling="mean"),
+    Published("bert", encoder_cases.bert, word_piece(), "BertModel", beside=(extras.pool_by("cls"),), pooling="cls"),
+    Published("nomic-bert", encoder_cases.nomic, word_piece(), "NomicBertModel", beside=NOMIC, pooling="mean"),
+    Published(
+        "eurobert", encoder_cases.eurobert, QWEN, "EuroBertModel", beside=(extras.pool_by("mean"),), pooling="mean"
+    ),
     Published(
         "modern-bert",
-        modern_bert,
+        encoder_cases.modern_bert,
         byte_level(GPT2, "modern-bert", begin="<|endoftext|>", end="<|im_end|>"),
         "ModernBertModel",
         beside=(extras.pool_by("cls"),),
         pooling="cls",
     ),
     Published("qwen3-reranker", _of(cases.qwen3, SMALL, max_position_embeddings=1024), QWEN, ranks=True),
-    Published("xlm-roberta-reranker", xlm_roberta, unigram(), "XLMRobertaForSequenceClassification", ranks=True),
+    Published(
+        "xlm-roberta-reranker", encoder_cases.xlm_roberta, unigram(), "XLMRobertaForSequenceClassification", ranks=True
+    ),
     *(
         Published(name, _of(getattr(further_cases, name), SQUARE), QWEN, kept=False)
         for name in (
@@ -325,4 +302,54 @@ PUBLISHED = (
         options=AS_WRITTEN,
         beside=(extras.kimi_names,),
     ),
+    Published("llama4", _of(further_mixtures.llama4, FIVE), LLAMA, beside=(extras.name_class("Llama4ForCausalLM"),)),
+    Published("llama4-maverick", _of(further_mixtures.maverick, FOUR), LLAMA, kept=False),
+    Published("dbrx", _of(further_mixtures.dbrx, SMALL_SQUARE), QWEN),
+    Published(
+        "phimoe",
+        _of(further_mixtures.phimoe, SQUARE, **PIECE_IDS),
+        pieces(prefix=True),
+        beside=(extras.name_class("PhiMoEForCausalLM"),),
+    ),
+    Published("laguna", _of(further_mixtures.laguna, FIVE), QWEN),
+    Published("laguna-elements", _of(further_mixtures.laguna_elements, FIVE), QWEN, kept=False),
+    Published("cohere2moe", _of(further_mixtures.cohere2moe, HYBRID), QWEN),
+    Published(
+        "mistral4",
+        _of(further_mixtures.mistral4, LATENT),
+        QWEN,
+        "Mistral4ForCausalLM",
+        beside=(extras.name_class("Mistral3ForConditionalGeneration"),),
+    ),
+    Published("deepseek2-groups", _of(further_mixtures.deepseek2_groups, LATENT), QWEN),
+    Published("olmo-clipped", _of(further_mixtures.clipped_olmo, SQUARE), QWEN),
+    Published(
+        "mpt-clipped",
+        _of(further_mixtures.clipped_mpt, SMALL_SQUARE),
+        QWEN,
+        beside=(extras.name_class("MPTForCausalLM"),),
+        kept=False,
+    ),
+    Published("t5encoder", encoder_cases.t5, ending_pieces(), "T5EncoderModel", pooling="mean", n_tokens=N_FAR),
+    Published(
+        "t5encoder-gated",
+        encoder_cases.umt5,
+        ending_pieces(),
+        "UMT5EncoderModel",
+        beside=(extras.name_class("T5EncoderModel"),),
+        pooling="mean",
+        n_tokens=N_FAR,
+    ),
+    Published(
+        "modern-bert-reranker",
+        encoder_cases.modern_bert_reranker,
+        byte_level(GPT2, "modern-bert", begin="<|endoftext|>", end="<|im_end|>"),
+        "ModernBertForSequenceClassification",
+        ranks=True,
+    ),
+    Published(
+        "distilbert-reranker", encoder_cases.distilbert, word_piece(), "DistilBertForSequenceClassification", ranks=True
+    ),
+    Published("deepseek32", _of(mixture_cases.deepseek32, LATENT), LLAMA, options=BEGINS),
+    Published("glm-dsa", _of(mixture_cases.glm_dsa, LATENT), GLM4),
 )

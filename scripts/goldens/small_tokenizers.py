@@ -194,6 +194,17 @@ def unigram() -> Kind:
     return Kind(write)
 
 
+def ending_pieces() -> Kind:
+    """T5's kind: pieces by probability, and an end after every text."""
+
+    def write(folder: Path) -> Encode:
+        ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+        held = _trained(folder / "spiece.model", "unigram", vocab_size=60, hard_vocab_limit=False, **ids)
+        return lambda text: [*(int(token) for token in held.encode(text)), ids["eos_id"]]
+
+    return Kind(write)
+
+
 def _trained(path: Path, kind: str, **settings: object) -> Any:
     """A SentencePiece model trained on a few sentences, without normalisation rules."""
     made = io.BytesIO()

@@ -96,7 +96,7 @@ def test_auto_takes_the_program_that_can_and_says_so(tmp_path: Path) -> None:
     assert "llama_" not in result.stderr  # its own messages stay out
     refused = command("run", "the cat", "-m", "mpt.gguf", "--device", "cpu", "--max-tokens", "8")
     assert refused.exit_code == 1
-    assert "this mpt clamps" in refused.stderr
+    assert "this mpt divides its activations" in refused.stderr
 
 
 @pytest.mark.parametrize("isolate", [False, True])
@@ -250,7 +250,7 @@ for device in ("auto", "llamacpp"):
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     auto, named = ran.stdout.splitlines()
-    assert auto.startswith("UnsupportedModel this mpt clamps")
+    assert auto.startswith("UnsupportedModel this mpt divides its activations")
     assert "llamacpp may run it: pip install 'edgeinfer[llamacpp]'" in auto
     assert named == "DeviceUnavailable llama-cpp-python is not installed: pip install 'edgeinfer[llamacpp]'"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import threading
@@ -32,6 +33,7 @@ from edgeinfer.scheduling.cost.memory import RESERVE_SHARE
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.settings import load_settings
 from tests.conftest import write_tiny_llama
+from tests.golden.goldens import DATA
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -52,7 +54,7 @@ def test_pulling_listing_removing(home: Path, capsys: pytest.CaptureFixture[str]
         assert re.search(r"tiny\.gguf: 524\.\d kB of 524\.\d kB", err)
         assert "\x1b" not in err
         code, out, err = run(capsys, "pull", server.url("/tiny.gguf"))
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, "edgeinfer chat -m tiny begins a chat with it\n")
         assert str(home / "models" / "tiny.gguf") in out
     listed = json.loads(run(capsys, "models", "--json")[1])
     assert listed["folder"] == str(home / "models")
@@ -170,6 +172,21 @@ def test_a_starter_that_is_here_is_not_pulled(home: Path, monkeypatch: pytest.Mo
     write_model(store.root / "SmolLM2-135M-Instruct.Q4_1.gguf", kib=4)
     monkeypatch.setattr(model_choice, "pull_model", None)
     assert model_choice.choose_model(load_settings()).name == "SmolLM2-135M-Instruct.Q4_1"
+
+
+def test_what_was_pulled_last_is_used_if_nothing_was(
+    home: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "pull", str(tiny_model))
+    assert code == 0
+    assert err.splitlines()[-1] == f"edgeinfer chat -m {tiny_model.stem} begins a chat with it"
+    os.utime(ModelStore().root / f"{tiny_model.stem}.json", (1, 1))
+    assert model_choice.choose_model(load_settings()).path == tiny_model
+    embedder = DATA / "embedding" / "bert-q8_0.gguf"
+    code, _, err = run(capsys, "pull", str(embedder))
+    assert (code, "begins a chat" in err) == (0, False)
+    assert ModelStore().last_pulled() == ModelStore().find("bert-q8_0")
+    assert model_choice._last_pulled(ModelStore()) is None  # it writes no text
 
 
 def test_pulling_from_a_package(

@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.catalogue.catalogue import Catalogue, ModelEntry, is_here
-from edgeinfer.app.catalogue.forecast import UNMEASURED, forecast_of
-from edgeinfer.app.catalogue.recommendation import READING_TOK_S, format_of_quant, known_forecast, recommended
+from edgeinfer.app.catalogue.forecast import QUICKLY_MEASURED, forecast_of
+from edgeinfer.app.catalogue.recommendation import (
+    READING_TOK_S,
+    format_of_quant,
+    judged,
+    known_forecast,
+    known_need,
+    recommended,
+)
+from edgeinfer.app.catalogue.words import fit_text
 from edgeinfer.app.cli import main
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.known_models import ANSWERED, KnownModel, Task, known_models
@@ -18,6 +26,7 @@ from edgeinfer.models.store import ModelStore
 from edgeinfer.scheduling.machine.catalogue import machine_names, machine_profile
 
 GIB = 1 << 30
+LAPTOP = machine_profile("rtx4060-laptop")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -56,14 +65,51 @@ def test_an_architecture_that_is_not_there_is_not_recommended(monkeypatch: pytes
     strange = replace(models["qwen3-4b"], name="strange", architecture="strange", rank=100)
     names = {"strange": strange, "qwen3-4b": models["qwen3-4b"]}
     monkeypatch.setattr("edgeinfer.app.catalogue.recommendation.known_models", lambda: names)
-    assert [each.model.name for each in recommended("chat", 64 * GIB, None)] == ["qwen3-4b"]
+    assert [each.model.name for each in judged("chat", 64 * GIB, LAPTOP)] == ["qwen3-4b"]
 
 
-def test_without_a_profile_rates_are_unknown_and_large_dense_models_are_left_out() -> None:
-    found = recommended("chat", 1000 * GIB, None)
-    assert "gpt-oss-20b" in {each.pull_name for each in found}
-    assert "llama-3.3-70b" not in {each.pull_name for each in found}
-    assert all(each.forecast.decode_tok_s is None and each.forecast.note == UNMEASURED for each in found)
+def test_a_mixture_is_as_fast_as_its_active_part_and_dense_models_of_its_size_are_left_out() -> None:
+    found = {each.model.name: each.forecast for each in judged("chat", 1000 * GIB, LAPTOP)}
+    mixture, dense = found["qwen3-30b-a3b"].decode_tok_s, found["qwen3-32b"].decode_tok_s
+    assert mixture is not None
+    assert dense is not None
+    assert mixture > 5 * dense
+    names = {each.model.name for each in recommended("chat", 1000 * GIB, LAPTOP)}
+    assert "gpt-oss-20b" in names
+    assert "llama-3.3-70b" not in names
+
+
+def test_fits_counts_the_cache_the_program_and_what_the_system_needs() -> None:
+    large, nbytes = known_models()["qwen3.6-35b-a3b"], known_models()["qwen3.6-35b-a3b"].quants["UD-Q4_K_M"]
+    need = known_need(large, "UD-Q4_K_M")
+    assert need.n_context == 8192
+    assert need.weight_bytes > nbytes
+    assert need.kv_bytes == 2 * large.kv_numbers * 8192
+    words = {}
+    for available in (nbytes // 50, nbytes, int(nbytes * 1.06), need.total_bytes, int(need.total_bytes * 1.06)):
+        found = known_forecast(large, "UD-Q4_K_M", None, available, LAPTOP)
+        assert found.ram_bytes <= available or not found.fits
+        words[available] = fit_text(found)
+        assert (found.decode_tok_s is None) == (not found.fits)
+        assert (found.streamed_bytes > 0) == (words[available] == "from disk")
+    assert list(words.values()) == ["too large", "from disk", "from disk", "from disk", "fits"]
+
+
+def test_layers_with_windows_take_less_of_a_long_context_than_others() -> None:
+    model = known_models()["gemma-3-27b"]
+    short, long = known_need(model, "Q4_K_M", 1024), known_need(model, "Q4_K_M", 131072)
+    assert short.window_bytes == 2 * model.window_numbers * 1024
+    assert long.window_bytes < 20 * short.window_bytes
+    assert long.kv_bytes - long.window_bytes == 128 * (short.kv_bytes - short.window_bytes)
+
+
+def test_what_is_read_from_disk_is_slower_and_comes_after_what_fits() -> None:
+    models = judged("chat", 24 * GIB, LAPTOP)
+    words = [fit_text(each.forecast) for each in models]
+    assert words == sorted(words, key=["fits", "from disk", "too large"].index)
+    disk = next(each for each in models if each.forecast.streamed_bytes)
+    whole = known_forecast(disk.model, disk.quant, None, 1000 * GIB, LAPTOP)
+    assert (whole.decode_tok_s or 0) > (disk.forecast.decode_tok_s or 0) > 0
 
 
 @pytest.mark.parametrize(
@@ -95,9 +141,16 @@ def test_the_command_lists_them(home: Path, capsys: pytest.CaptureFixture[str]) 
     assert all(each["fits"] and each["source"].startswith(("hf:", "pypi:")) for each in found["models"])
     code, out, err = run(capsys, "models", "--recommend")
     assert code == 0
-    assert out.split()[:2] == ["name", "size"]
+    assert out.split()[:4] == ["name", "size", "fits", "tok/s"]
     assert f"edgeinfer pull {out.splitlines()[1].split()[0]} " in err
-    assert "edgeinfer probe" in err
+    assert "the KV cache of 8192 tokens" in err
+    assert QUICKLY_MEASURED in err
+    assert "?" not in out
+    assert all("~" in line for line in out.splitlines()[1:])
+    code, out, err = run(capsys, "models", "--all", "--json")
+    words = {each["name"]: each["fit"] for each in json.loads(out)["models"]}
+    assert words.keys() >= {"smollm2-135m", "gpt-oss-120b"}
+    assert set(words.values()) <= {"fits", "from disk", "too large"}
     code, out, err = run(capsys, "models", "--task", "vision")
     assert (code, out) == (0, "")
     assert "reads no images" in err

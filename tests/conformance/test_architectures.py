@@ -119,6 +119,8 @@ def check_weights(tensors: Mapping[str, TensorInfo], spec: ModelSpec) -> None:
             assert op.biases is None or [bias.n_rows for bias in op.biases] == heights
         if isinstance(op, Attention) and op.sinks is not None:
             assert op.sinks.n_rows == op.heads
+        if isinstance(op, Attention) and op.relative is not None:
+            assert op.relative.n_rows % op.heads == 0
         if isinstance(op, LayerNorm | RMSNorm):
             has_own = isinstance(op, LayerNorm) or op.own
             assert {vector.n_rows for vector in op.vectors} <= {op.width * (op.groups if has_own else 1)}

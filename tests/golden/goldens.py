@@ -33,7 +33,7 @@ ONE_BY_ONE = [*range(1, 16), *range(56, 70)]
 CPU_ONLY = (
     *("afmoe", "apertus", "bailingmoe2", "deepseek2", "gemma3n", "gemma4", "glm4moe", "gpt-oss", "granitemoe"),
     *("hunyuan-moe", "lfm2", "mixtral", "olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35", "refact"),
-    "stablelm-heads",
+    *("stablelm-heads", "llama4", "mistral4"),
 )
 """Families with ops that only these devices have:"""
 ALL_OPS = ("cpu", "null", "reference")

@@ -32,6 +32,7 @@ NAMES = (
     *("llama-k", "llama-bias-q8_0", "qwen3-q4_0", "gemma2-q4_0", "gemma3-k", "phi3-f16", "minicpm3-q8_0"),
     *("afmoe-q8_0", "afmoe-mix", "deepseek2-q8_0", "deepseek2-f32"),
     *("afmoe-q8_0", "afmoe-mix", "gemma4-q8_0", "gemma4-small-q8_0", "gemma4-moe-q8_0", "gemma3n-q8_0"),
+    *("llama4-q8_0", "llama4-f32"),
 )
 SQUARE = "square"
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.c_ssize_t)

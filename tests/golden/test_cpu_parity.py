@@ -61,6 +61,8 @@ FAMILIES = (
     "gemma4-small-q8_0",
     "gemma4-moe-q8_0",
     "gemma3n-q8_0",
+    "llama4-q8_0",
+    "llama4-f32",
 )
 CHUNKS = ([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], [1, 64, 66], ONE_BY_ONE)
 

@@ -49,14 +49,18 @@ def golden(path: Path) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[
 
 
 def hidden(
-    device: CpuDevice | str, path: Path, parts: list[NDArray[np.int32]], spec: ModelSpec | None = None
+    device: CpuDevice | str,
+    path: Path,
+    parts: list[NDArray[np.int32]],
+    spec: ModelSpec | None = None,
+    limits: Limits = LIMITS,
 ) -> NDArray[np.float32]:
     """Rows that pooling is fed with, of texts that are read in one pass."""
     with open_model(path) as model:
         spec = spec or model.spec
         opened = open_device(device) if isinstance(device, str) else device
-        lane = opened.compile(spec, model.file, LIMITS)
-        with Executor(opened, lane, LIMITS, "golden") as executor:
+        lane = opened.compile(spec, model.file, limits)
+        with Executor(opened, lane, limits, "golden") as executor:
             sequences = [executor.create() for _ in parts]
             batch = Batch(
                 tokens=np.concatenate(parts),

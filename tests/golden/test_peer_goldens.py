@@ -45,8 +45,10 @@ def test_logits_are_those_of_llama_cpp(results: Path, device: str) -> None:
     opened = ReferenceDevice() if device == "reference" else CpuDevice(DeviceOptions(n_workers=2))
     expected = Golden.read(f"peer/{results.stem}")
     allowed = 3e-2 if results.stem.startswith("baichuan") else 5e-3  # which has many layers
+    if device == "reference":  # llama.cpp's GELU is a table of float16
+        allowed = 6e-4 if results.stem == "grok" else 1e-4
     with Player(opened, expected) as player:
-        assert expected.error(player.feed(expected.tokens)) < (1e-4 if device == "reference" else allowed)
+        assert expected.error(player.feed(expected.tokens)) < allowed
 
 
 def without_last_norms(op: Op) -> Op | None:
@@ -130,6 +132,25 @@ MISTAKES: dict[str, tuple[str, Edit]] = {
     "smallthinker: SiLU": ("smallthinker", change(Experts, activation="silu")),
     "smallthinker: chosen after attention": ("smallthinker", chosen_by_normed),
     "smallthinker-windows: another base": ("smallthinker-windows", rope_change(base=20000.0)),
+    "mimo2: attention not scaled": ("mimo2", scaled_as("branch", 1.0)),
+    "mimo2: no sinks": ("mimo2", change(Attention, sinks=None)),
+    "mimo2: no window": ("mimo2", change(Attention, window=None)),
+    "mimo2: one base": ("mimo2", rope_change(base=50000.0)),
+    "mimo2: chosen by shares alone": ("mimo2", change(Router, bias=None)),
+    "granite-swa: no sinks": ("granite-swa", change(Attention, sinks=None)),
+    "granite-swa: no window": ("granite-swa", change(Attention, window=None)),
+    "granite-swa: rotated in no layer": ("granite-swa", lambda op: None if isinstance(op, Rope) else op),
+    "granite-swa-moe: branches whole": ("granite-swa-moe", scaled_as("branch", 1.0)),
+    "granite-swa-moe: SiLU of nothing": ("granite-swa-moe", change(GatedAct, activation="relu")),
+    "hunyuan-vl: the base as stated": ("hunyuan-vl", rope_change(base=10000.0)),
+    "paddleocr: another base": ("paddleocr", rope_change(base=20000.0)),
+    "muse-glimmer: no norm of embeddings": ("muse-glimmer", without_norms_between),
+    "muse-glimmer: no head norms": ("muse-glimmer", without_head_norms),
+    "muse-glimmer: no post norms": ("muse-glimmer", without_post_norms),
+    "muse-glimmer: no window": ("muse-glimmer", change(Attention, window=None)),
+    "cogvlm: another base": ("cogvlm", rope_change(base=20000.0)),
+    "deepseek2-ocr: another base": ("deepseek2-ocr", rope_change(base=20000.0)),
+    "deepseek2-ocr: shares add up to one": ("deepseek2-ocr", change(Router, normalised=True)),
 }
 
 

@@ -39,6 +39,7 @@ NAMES = (
     "gemma4-f32",
     "gemma4-small-f32",
     "gemma4-moe-f32",
+    "mistral4-f32",
 )
 HALVES = 0.005
 """Distance that float16 keys and values make."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.embedding import Ranker
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.graph.graph import RankHead
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.steps import no_progress
@@ -20,6 +23,8 @@ from tests.unit.models.test_other_names import rewritten
 
 FOLDER = DATA / "embedding"
 FILES = sorted(FOLDER.glob("reranker-*.gguf"))
+CONVERTED = DATA / "converted"
+HEADS = ("modern-bert-reranker", "distilbert-reranker", "xlm-roberta-reranker")
 DOCUMENTS = ["a dog sat", "the moon", "cat cat cat", "a cat sat"]
 TEMPLATE = "Query: {query}\nDocument: {document}\nAnswer:"
 YES, NO = 40, 50
@@ -38,6 +43,31 @@ def test_scores_are_those_of_transformers(path: Path, device: str) -> None:
         assert llm._ranker._scores([tokens], no_progress)[0] == pytest.approx(
             float(held["score"][0]), abs=1e-5 if device == "reference" else 1e-4 if "f32" in path.stem else 5e-3
         )
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_scores_are_those_of_llama_cpp_where_transformers_lacks_the_family(device: str) -> None:
+    path = FOLDER / "peer" / "neo-bert-reranker.gguf"
+    with np.load(path.with_suffix(".npz")) as held, load(path, device=device) as llm:
+        (found,) = llm._ranker._scores([held["tokens"].tolist()], no_progress)
+        assert found == pytest.approx(float(held["score"][0]), abs=1e-5 if device == "reference" else 1e-3)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_goldens_see_every_part_of_a_head(name: str) -> None:
+    """`test_converted` compares scores with transformers'; here every part of a head is changed."""
+    with np.load(CONVERTED / f"{name}.npz") as held:
+        expected, pair = float(held["score"]), (str(held["query"]), [str(held["document"])])
+    with load(CONVERTED / f"{name}-bf16.gguf", device="reference") as llm:
+        head, score = llm._subject.spec.rank, llm.rerank(*pair)[0]
+        assert score == pytest.approx(expected, abs=1e-5)
+        kinds: list[RankHead] = [replace(head, bend=bend) for bend in ("tanh", "relu", "gelu") if bend != head.bend]
+        kinds += [replace(head, row=row) for row in ("first", "last", "mean") if row != head.row]
+        kinds += [] if head.norm is None else [replace(head, norm=None)]
+        for kind in kinds:
+            changed = replace(llm._subject, spec=replace(llm._subject.spec, rank=kind))
+            ranker = Ranker(llm._embedder, changed, llm._tokenizer)
+            assert abs(ranker.rank(*pair)[0] - expected) > 1e-4, kind
 
 
 def test_a_pair_is_put_as_its_family_has_it() -> None:

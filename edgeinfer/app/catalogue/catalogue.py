@@ -143,6 +143,7 @@ class Catalogue:
         self._lock = threading.Lock()
         self._looks: dict[str, HeaderLook] = {}
         self._known: dict[str, Recommendation] = {}
+        self._quick: Profile | None = None
 
     def __enter__(self) -> Catalogue:
         return self
@@ -185,10 +186,9 @@ class Catalogue:
     def recommended(self, task: Task = "chat") -> tuple[ModelEntry, ...]:
         """Known models that suit this machine, as offers, the best first."""
         from edgeinfer.app.catalogue.recommendation import recommended
-        from edgeinfer.app.plans.measured import kept_profile
         from edgeinfer.engine.kv.limits import memory_for_model
 
-        found = recommended(task, memory_for_model() + self._held_bytes(), kept_profile())[:MOST_RECOMMENDED]
+        found = recommended(task, memory_for_model() + self._held_bytes(), self._any_profile())[:MOST_RECOMMENDED]
         with self._lock:
             self._known |= {each.source: each for each in found}
         return tuple(
@@ -226,7 +226,7 @@ class Catalogue:
         if (seen := looks.get(entry.source)) is not None:
             return self._of_look(seen, n_context, profile, available)
         if known is not None:
-            return known_forecast(known.model, known.quant, n_context, available, profile)
+            return known_forecast(known.model, known.quant, n_context, available, self._any_profile())
         sibling = next(
             (seen for source, seen in looks.items() if _repository(source) == _repository(entry.source)), None
         )
@@ -236,6 +236,17 @@ class Catalogue:
         if entry.nbytes is None:
             return None
         return by_size(entry.nbytes, n_context or CTX_CAP, available, "judged by its size; i looks at its header")
+
+    def _any_profile(self) -> Profile:
+        """The saved profile, else guesses from a look at memory that is taken once."""
+        from edgeinfer.app.plans.measured import kept_or_quick_profile, kept_profile
+
+        if (found := kept_profile()) is not None:
+            return found
+        with self._lock:
+            if self._quick is None:
+                self._quick = kept_or_quick_profile()
+            return self._quick
 
     def remove(self, entry: ModelEntry) -> Removed:
         """Delete a model and its derived files, or take it off the list. Raises ModelNotFound."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgeinfer.settings import KVKind
 
 UNMEASURED = "this machine was not measured yet; edgeinfer probe measures it"
+QUICKLY_MEASURED = "speeds are from a quick look at this machine's memory; edgeinfer probe measures more"
 UNMEASURED_DISK = "the disk of this machine was not measured; edgeinfer probe measures it"
 
 

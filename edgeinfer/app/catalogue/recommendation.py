@@ -1,19 +1,19 @@
 """Which known models suit this machine: those that fit into memory and answer fast enough, the best first.
 
-In: known models, the memory available, the machine's profile if one is saved. Out: `Recommendation`s. No header is
-read: work and memory are reckoned from the sizes in the list. Downloads and measures nothing.
+In: known models, the memory available, the machine's profile. Out: `Recommendation`s. No header is read: work and
+memory are reckoned from the sizes in the list, as plans reckon them from headers. Downloads and measures nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.catalogue.forecast import UNMEASURED, Forecast
+from edgeinfer.app.catalogue.forecast import QUICKLY_MEASURED, Forecast
 from edgeinfer.models.known_models import ANSWERED, KnownModel, Task, known_models
 from edgeinfer.scheduling.cost.memory import MemoryNeed, missing_bytes
 from edgeinfer.settings import CTX_CAP
+from edgeinfer.text_values import size_text
 
 if TYPE_CHECKING:
     from edgeinfer.scheduling.cost.work import ModelWork
@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 
 READING_TOK_S = 6.0
 """Below this rate, people read faster than a model writes."""
-UNMEASURED_BYTES = 3e9
-"""Where the machine is not measured: most bytes of weights that a token may need."""
-KV_BYTES = 2
-N_PROMPT = 128
+PACKED_SHARE = 1.03
+"""Bytes of weights in memory per byte of a file: K-quants take 2 to 4 % more there, others hardly more."""
+KV_BYTES, BUFFER_BYTES = 2, 4
+N_PROMPT, PASS_TOKENS = 128, 256
+BUFFER_VECTORS = 34
+"""Vectors of the model's width that working buffers hold for each token of a pass, on average over measured models."""
+PASSING_LAYERS = 2
+"""Layers whose weights must have room in memory, if the others are read from disk."""
 LAYER_OPS, LAYER_VECTORS = 14, 12
 """Ops of a usual layer, and vectors of the model's width that they write."""
+DISK_BYTES_S = 1e9
+"""What a disk is thought to read where it was not measured: less than an NVMe drive does, more than SATA."""
 NO_IMAGES = "edgeinfer reads no images yet; models that see are listed with --task chat, for their text part"
 
 
@@ -51,59 +57,106 @@ class Recommendation:
 
     @property
     def is_fast(self) -> bool:
-        """Whether it answers at the speed of reading, as far as is known."""
-        rate = self.forecast.decode_tok_s
-        if rate is not None:
-            return rate >= READING_TOK_S
-        return self.model.n_active / self.model.n_params * self.model.quants[self.quant] <= UNMEASURED_BYTES
+        """Whether it answers at the speed of reading, with all weights in memory."""
+        in_memory = self.forecast.fits and not self.forecast.streamed_bytes
+        return in_memory and (self.forecast.decode_tok_s or 0.0) >= READING_TOK_S
+
+    @property
+    def _order(self) -> tuple[bool, bool, int]:
+        """Those in memory first, then those from disk, each the best first."""
+        return not self.forecast.fits, self.forecast.streamed_bytes > 0, -self.model.rank
 
 
-def recommended(task: Task, available_bytes: int, profile: Profile | None) -> tuple[Recommendation, ...]:
-    """The models for a task that open, fit and are fast enough here, the best first.
+def recommended(task: Task, available_bytes: int, profile: Profile) -> tuple[Recommendation, ...]:
+    """The models for a task that fit into memory and are fast enough, the best first; see `judged`."""
+    return tuple(each for each in judged(task, available_bytes, profile) if each.is_fast)
 
-    Each at its usual quant, or a smaller one if that does not fit. Empty for a task that edgeinfer does not do.
+
+def judged(task: Task, available_bytes: int, profile: Profile) -> tuple[Recommendation, ...]:
+    """All known models for a task that open: first those in memory, then those from disk, then those too large.
+
+    Each at its usual quant, or at a smaller one if only that fits. Empty for a task that edgeinfer does not do.
     """
     if task not in ANSWERED:
         return ()
     models = (model for model in known_models().values() if task in model.tasks and model.opens)
-    found = [each for each in _at_quants(models, available_bytes, profile) if each.forecast.fits and each.is_fast]
-    return tuple(sorted(found, key=lambda each: -each.model.rank))
+    found = (_at_best_quant(model, available_bytes, profile) for model in models)
+    return tuple(sorted(found, key=lambda each: each._order))
 
 
-def _at_quants(models: Iterable[KnownModel], available_bytes: int, profile: Profile | None) -> Iterable[Recommendation]:
-    for model in models:
-        for quant in model.quants:
-            forecast = known_forecast(model, quant, None, available_bytes, profile)
-            if forecast.fits:
-                yield Recommendation(model, quant, forecast)
-                break
+def _at_best_quant(model: KnownModel, available_bytes: int, profile: Profile) -> Recommendation:
+    found = [
+        Recommendation(model, quant, known_forecast(model, quant, None, available_bytes, profile))
+        for quant in model.quants
+    ]
+    return min(found, key=lambda each: each._order)  # the usual quant comes first among equals
 
 
 def known_forecast(
-    model: KnownModel, quant: str, n_context: int | None, available_bytes: int, profile: Profile | None
+    model: KnownModel, quant: str, n_context: int | None, available_bytes: int, profile: Profile
 ) -> Forecast:
     """What to expect of a known model, from its sizes."""
-    n_context = min(n_context or CTX_CAP, model.n_context)
-    per_token = model.kv_numbers * KV_BYTES
-    nbytes = model.quants[quant]
-    need = MemoryNeed(nbytes, per_token, per_token * n_context, 0, n_context)
-    rate = None if profile is None else _decode_tok_s(profile, work_of_known(model, quant))
+    from edgeinfer.scheduling.offload.weight_placement import LONGEST_TOKEN_S
+
+    need = known_need(model, quant, n_context)
+    room = weight_room(need, model, available_bytes)
+    read_bytes = int(need.weight_bytes * model.active_share * (1 - room / need.weight_bytes))
+    disk_s = read_bytes / _disk_bytes_s(profile) if read_bytes else 0.0
+    fits = room > 0 and disk_s <= LONGEST_TOKEN_S
+    seconds = max(disk_s, _token_s(profile, work_of_known(model, quant)))
+    held = replace(need, weight_bytes=room) if fits else need
     return Forecast(
-        n_context,
-        not missing_bytes(need, available_bytes),
-        need.total_bytes,
+        need.n_context,
+        fits,
+        held.total_bytes,
         available_bytes,
-        nbytes,
+        held.weight_bytes,
         need.kv_bytes,
-        decode_tok_s=rate,
+        need.buffer_bytes,
+        read_bytes if fits else 0,
+        1.0 / seconds if fits else None,
         is_estimate=True,
-        note=UNMEASURED if profile is None else "reckoned from its sizes; i looks at its header",
+        note=_note(need, profile, fits=fits),
         n_params=model.n_params,
         n_context_trained=model.n_context,
         architecture=model.architecture,
         licence=model.licence,
         title=model.good_at,
     )
+
+
+def known_need(model: KnownModel, quant: str, n_context: int | None = None) -> MemoryNeed:
+    """The memory that a known model takes at a context, by default that of new chats."""
+    from edgeinfer.engine.kv.limits import positions_behind
+
+    n_context = min(n_context or CTX_CAP, model.n_context)
+    n_in_window = min(n_context, model.window + PASS_TOKENS + positions_behind(n_context))
+    whole, windows = (KV_BYTES * numbers for numbers in (model.kv_numbers, model.window_numbers))
+    return MemoryNeed(
+        int(model.quants[quant] * PACKED_SHARE),
+        whole,
+        whole * n_context + windows * n_in_window,
+        PASS_TOKENS * model.width * BUFFER_VECTORS * BUFFER_BYTES,
+        n_context,
+        window_bytes=windows * n_in_window,
+    )
+
+
+def weight_room(need: MemoryNeed, model: KnownModel, available_bytes: int) -> int:
+    """The bytes of weights that memory has room for; 0 if that is too little to read the others from disk."""
+    room = need.weight_bytes - missing_bytes(need, available_bytes)
+    passing = PASSING_LAYERS * need.weight_bytes // model.n_layers
+    return room if room >= min(need.weight_bytes, passing) else 0
+
+
+def _note(need: MemoryNeed, profile: Profile, *, fits: bool) -> str:
+    if not fits:
+        return f"the model needs {size_text(need.total_bytes)} of memory ({need.parts_text})"
+    return QUICKLY_MEASURED if profile.assumptions else "reckoned from its sizes; i looks at its header"
+
+
+def _disk_bytes_s(profile: Profile) -> float:
+    return DISK_BYTES_S if profile.disk is None else profile.disk.best_bytes_s
 
 
 def work_of_known(model: KnownModel, quant: str) -> ModelWork:
@@ -124,10 +177,9 @@ def format_of_quant(quant: str) -> str:
     return "_".join(parts[:-1] if parts[-1] in ("S", "M", "L", "XL", "MOE") else parts)
 
 
-def _decode_tok_s(profile: Profile, work: ModelWork) -> float:
+def _token_s(profile: Profile, work: ModelWork) -> float:
+    """Seconds of a token if all weights are in memory. Which cores are best is not asked: that takes a second."""
     from edgeinfer.app.plans.expectation import adjustment_of
-    from edgeinfer.engine.run.workers import worker_pools_of
     from edgeinfer.scheduling.prediction import Predictor
 
-    decoding, _ = worker_pools_of(profile, work)
-    return 1.0 / adjustment_of(profile).tokens_s(Predictor(decoding, work).decode_s(1, N_PROMPT))
+    return adjustment_of(profile).tokens_s(Predictor(profile, work).decode_s(1, N_PROMPT))

@@ -46,6 +46,11 @@ def fit_word(found: Forecast | None) -> str:
     return "disk" if found.streamed_bytes else "yes"
 
 
+def fit_text(found: Forecast) -> str:
+    """The same in full: fits, from disk, too large."""
+    return {"yes": "fits", "disk": "from disk", "no": "too large"}[fit_word(found)]
+
+
 def rate_word(found: Forecast | None) -> str:
     """Decode rate in tokens per second; predicted values have a tilde, measured ones do not."""
     if found is None:

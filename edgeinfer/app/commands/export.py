@@ -40,7 +40,7 @@ def export(
     settings = load_settings(given)
     chosen = choose_file(settings, "export", "other programs can run it as it is")
     with open_model(chosen.path) as header:
-        n_context = context_of(header.spec.n_context_trained, settings.load.n_context)
+        n_context = context_of(header.spec.n_context_usual, settings.load.n_context)
     with open_model(chosen.path, n_context) as opened:
         notes = _written(opened, folder, n_context)
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}

@@ -11,13 +11,21 @@ from edgeinfer.app.command_line.options import Command, Json
 from edgeinfer.app.command_line.shell_words import model_names
 from edgeinfer.app.plain_text import counted
 from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.text_values import size_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edgeinfer.app.catalogue.recommendation import Recommendation
     from edgeinfer.models.store import LocalModel, ModelStore
 
 TASK_WORDS = ("chat", "code", "embed", "vision")
-ADVICE_HEADINGS = ("name", "size", "tok/s", "context", "good at", "licence")
+ADVICE_HEADINGS = ("name", "size", "fits", "tok/s", "context", "good at", "licence")
+FIT_MEANINGS = {
+    "fits": "memory has room for all weights, the program, and the KV cache of {n_context} tokens",
+    "from disk": "weights that memory has no room for are read from disk for every token",
+    "too large": "it cannot be run here",
+}
 HEADINGS = ("name", "size", "arch", "quant", "source")
 
 
@@ -50,14 +58,17 @@ def models(
         str | None,
         typer.Option("--task", metavar="|".join(TASK_WORDS), help="What recommended models are for. Default: chat."),
     ] = None,
+    all_known: Annotated[
+        bool,
+        typer.Option("--all", help="With --recommend: list all known models, with those that are too large or slow."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List, recommend, delete and prime models; manage draft data."""
-    from edgeinfer.app.plain_text import table_lines
     from edgeinfer.models.store import ModelStore
 
-    if recommend or task is not None:
-        _recommend(task or TASK_WORDS[0], as_json=as_json)
+    if recommend or all_known or task is not None:
+        _recommend(task or TASK_WORDS[0], all_known=all_known, as_json=as_json)
         return
     if clear_history:
         _clear_history(as_json=as_json)
@@ -69,6 +80,12 @@ def models(
     if remove is not None:
         _remove(store, remove, as_json=as_json)
         return
+    _list(store, as_json=as_json)
+
+
+def _list(store: ModelStore, *, as_json: bool) -> None:
+    from edgeinfer.app.plain_text import table_lines
+
     listed = [(model, *_format_of(model)) for model in store.models()]
     if as_json:
         records = [_record(model, arch, quant) for model, arch, quant in listed]
@@ -81,47 +98,60 @@ def models(
         typer.echo(line)
 
 
-def _recommend(wanted: str, *, as_json: bool) -> None:
+def _recommend(wanted: str, *, all_known: bool, as_json: bool) -> None:
     """Raises BadSetting for an unknown task."""
     from edgeinfer.app.catalogue.catalogue import MOST_RECOMMENDED
-    from edgeinfer.app.catalogue.recommendation import NO_IMAGES, recommended
-    from edgeinfer.app.catalogue.words import context_word, rate_word
-    from edgeinfer.app.plain_text import table_lines
-    from edgeinfer.app.plans.measured import kept_profile
+    from edgeinfer.app.catalogue.forecast import QUICKLY_MEASURED
+    from edgeinfer.app.catalogue.recommendation import NO_IMAGES, judged
+    from edgeinfer.app.plans.measured import kept_or_quick_profile
     from edgeinfer.engine.kv.limits import memory_for_model
     from edgeinfer.models.known_models import ANSWERED, TASKS
-    from edgeinfer.text_values import size_text
 
     task = next((each for each in TASKS if each == wanted), None)
     if task is None:
         raise BadSetting(f"--task cannot be {wanted!r}; choose from {', '.join(TASKS)}")
-    available, profile = memory_for_model(), kept_profile()
-    found = recommended(task, available, profile)
-    note = NO_IMAGES if task not in ANSWERED else "" if profile else "tok/s: edgeinfer probe measures this machine"
+    available, profile = memory_for_model(), kept_or_quick_profile()
+    found = [each for each in judged(task, available, profile) if all_known or each.is_fast]
+    note = NO_IMAGES if task not in ANSWERED else QUICKLY_MEASURED if profile.assumptions else ""
     if as_json:
         record = {"task": task, "available_bytes": available, "models": list(map(_advice, found)), "note": note}
         typer.echo(json.dumps(record, ensure_ascii=False))
         return
+    _show_advice(found if all_known else found[:MOST_RECOMMENDED], available, note)
+
+
+def _show_advice(found: Sequence[Recommendation], available_bytes: int, note: str) -> None:
+    from edgeinfer.app.catalogue.words import context_word, fit_text, rate_word
+    from edgeinfer.app.plain_text import table_lines
+
     rows = [
         (
             each.pull_name,
             size_text(each.model.quants[each.quant]),
+            fit_text(each.forecast),
             rate_word(each.forecast),
             context_word(each.model.n_context),
             each.model.good_at,
             each.model.licence,
         )
-        for each in found[:MOST_RECOMMENDED]
+        for each in found
     ]
     if rows:
         for line in table_lines([ADVICE_HEADINGS, *rows]):
             typer.echo(line)
-        typer.echo(f"edgeinfer pull {rows[0][0]} fetches the first", err=True)
+        n_context = max(each.forecast.n_context for each in found)
+        typer.echo(f"\n{size_text(available_bytes)} of memory are available", err=True)
+        for word in dict.fromkeys(row[2] for row in rows):
+            typer.echo(f"{word}: {FIT_MEANINGS[word].format(n_context=n_context)}", err=True)
     if note or not rows:
-        typer.echo(note or f"none of the known models fits {size_text(available)} of memory", err=True)
+        typer.echo(note or f"no known model suits {size_text(available_bytes)} of memory; --all lists all", err=True)
+    if rows and found[0].is_fast:
+        typer.echo(f"edgeinfer pull {rows[0][0]} fetches the first", err=True)
 
 
 def _advice(found: Recommendation) -> dict[str, object]:
+    from edgeinfer.app.catalogue.words import fit_text
+
     model, forecast = found.model, found.forecast
     return {
         "name": found.pull_name,
@@ -133,6 +163,8 @@ def _advice(found: Recommendation) -> dict[str, object]:
         "n_context": model.n_context,
         "ram_bytes": forecast.ram_bytes,
         "fits": forecast.fits,
+        "fit": fit_text(forecast),
+        "streamed_bytes": forecast.streamed_bytes,
         "decode_tok_s": forecast.decode_tok_s,
         "tasks": list(model.tasks),
         "good_at": model.good_at,
@@ -187,7 +219,6 @@ def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str,
 
 def _row(model: LocalModel, arch: str | None, quant: str | None) -> tuple[str, ...]:
     from edgeinfer.app.removal import bundle_bytes
-    from edgeinfer.text_values import size_text
 
     packed = bundle_bytes(model)
     source = f"{model.source}  (and {size_text(packed)} packed)" if packed else model.source

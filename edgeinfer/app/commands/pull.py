@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated
 
 import typer
@@ -27,6 +28,8 @@ def pull(
     Interrupted downloads are resumed.
     """
     from edgeinfer.app.opening.model_choice import pull_model
+    from edgeinfer.models.file_facts import is_embedder
+    from edgeinfer.models.known_models import known_model
     from edgeinfer.models.store import ModelStore
     from edgeinfer.text_values import size_text
 
@@ -42,6 +45,9 @@ def pull(
         typer.echo(json.dumps(record, ensure_ascii=False))
         return
     typer.echo(f"{model.name} ({size_text(model.nbytes)}) is at {model.path}")
+    if not is_embedder(model.path):
+        name = source if known_model(source)[0] is not None else model.name
+        typer.echo(f"edgeinfer chat -m {shlex.quote(name)} begins a chat with it", err=True)
 
 
 COMMAND = Command(pull)

@@ -74,6 +74,8 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
         "has_template": facts.template is not None,
         "chosen_template": chosen_template(),
         "sampling": dict(facts.sampling),
+        "stop": list(facts.stops),
+        "unused_parameters": list(facts.unused),
         "licence": facts.licence,
         "licence_link": facts.licence_link,
         "from": model.place,
@@ -105,6 +107,8 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         ("chat template", "no" if facts.template is None else "yes (--template prints it)"),
         ("used instead", chosen_template()),
         ("sampling", ", ".join(f"{name} {value:g}" for name, value in facts.sampling.items())),
+        ("stops at", " ".join(map(repr, facts.stops))),
+        ("not used", ", ".join(facts.unused) and f"{', '.join(facts.unused)} of Ollama's parameters"),
         ("licence", " ".join(text for text in (facts.licence, facts.licence_link) if text)),
         ("from", model.place),
         ("source", model.source),
@@ -132,7 +136,8 @@ def _count(n_params: int) -> str:
 class ModelFacts:
     """Facts of a model; None if its files do not say.
 
-    `n_params`: of all tensors; `tensor_types`: bytes by tensor format; `sampling`: the author's values of options.
+    `n_params`: of all tensors; `tensor_types`: bytes by tensor format; `sampling`: the author's values of options, and
+    those of Ollama's names for the file, with `stops`, texts that end its answers; `unused`: parameters not followed.
     """
 
     architecture: str | None
@@ -147,6 +152,8 @@ class ModelFacts:
     licence: str | None
     licence_link: str | None
     sampling: Mapping[str, float]
+    stops: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 def model_facts(model: LocalModel) -> ModelFacts:
@@ -165,7 +172,9 @@ def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorIn
     from edgeinfer.models.author_sampling import author_sampling
     from edgeinfer.models.file_facts import quant_of_type
     from edgeinfer.models.file_names import quant_of
+    from edgeinfer.models.ollama_params import ollama_params
 
+    ollama = ollama_params(model.path)
     types: dict[str, int] = {}
     for tensor in tensors.values():
         types[tensor.type_name] = types.get(tensor.type_name, 0) + tensor.nbytes
@@ -184,7 +193,9 @@ def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorIn
         template=_text(metadata, TEMPLATE),
         licence=next((text for key in LICENCE_KEYS if (text := _text(metadata, key))), None),
         licence_link=_text(metadata, "general.license.link"),
-        sampling=author_sampling(metadata),
+        sampling={**author_sampling(metadata), **ollama.sampling},
+        stops=ollama.stops,
+        unused=ollama.unused,
     )
 
 

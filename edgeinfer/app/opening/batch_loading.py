@@ -86,10 +86,10 @@ def _worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tupl
         return ()
     try:
         with open_model(path, settings.load.n_context) as model:
-            work, trained = work_of(model.spec, model.file.tensors), model.spec.n_context_trained
+            work, usual = work_of(model.spec, model.file.tensors), model.spec.n_context_usual
     except UnsupportedModel:  # another program may run the model, unsplit
         return ()
-    return planned_worker_pools(profile, work, wanted.parallel, context_of(trained, settings.load.n_context), load.kv)
+    return planned_worker_pools(profile, work, wanted.parallel, context_of(usual, settings.load.n_context), load.kv)
 
 
 def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, vram_bytes: int | None) -> LLM:
@@ -124,7 +124,7 @@ def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
         return parallel
     try:
         with open_model(path, n_context) as model:
-            length = context_of(model.spec.n_context_trained, n_context)
+            length = context_of(model.spec.n_context_usual, n_context)
             ram_bytes = None if load.ram_bytes is None else weights_bytes(load.ram_bytes)
 
             def streams(n_sessions: int) -> bool:

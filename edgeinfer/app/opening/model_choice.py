@@ -1,8 +1,8 @@
 """Chooses the model a command works on, remembers it once it has opened, and pulls it if needed.
 
 In: settings and a store. Out: a `LocalModel`. The order: what was requested (-m, environment, configuration), the model
-used last that still exists, the starter model. Sources that are not on this machine are pulled, with progress and, for
-a model that does not fit, a question shown by a face.
+used last that still exists, the one pulled last, the starter model. Sources that are not on this machine are pulled,
+with progress and, for a model that does not fit, a question shown by a face.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ def choose_model(
     if settings.model.model is not None:
         return _find_or_pull(store, settings.model.model, shown)
     found, gone = _last_used(store)
+    found = found or _last_pulled(store)
     if gone:
         instead = "the starter model" if found is None else found.name
         shown.note(f"{gone[0]}, the model used last, is not there any more; {instead} is used instead")
@@ -93,6 +94,17 @@ def _last_used(store: ModelStore) -> tuple[LocalModel | None, list[str]]:
         except (OSError, ValueError, EdgeInferError):
             gone.append(name)
     return None, gone
+
+
+def _last_pulled(store: ModelStore) -> LocalModel | None:
+    """The model pulled last, if it writes text."""
+    from edgeinfer.models.file_facts import is_embedder
+
+    found = store.last_pulled()
+    try:
+        return None if found is None or is_embedder(found.path) else found
+    except (OSError, EdgeInferError):
+        return None
 
 
 def _remembered_as(model: LocalModel, store: ModelStore) -> str:
@@ -174,13 +186,14 @@ def _find_or_pull(store: ModelStore, wanted: str, face: OpeningFace | None) -> L
     """The model called `wanted`; pulled if it is not here yet and a source with a scheme or a known short name."""
     try:
         return store.find(wanted)
-    except ModelNotFound:
-        from edgeinfer.models.known_models import known_models
-        from edgeinfer.models.sources import is_source, parse_source
+    except ModelNotFound as error:
+        from edgeinfer.models.known_models import known_model, near_names
+        from edgeinfer.models.sources import MOST_NEAR, is_source, parse_source
         from edgeinfer.models.sources.path import SCHEME
 
-        is_known = wanted.partition(":")[0].lower() in known_models()
+        is_known = known_model(wanted)[0] is not None
         if not (is_known or SCHEME.match(wanted)) or not is_source(wanted):  # a name may have a colon: llama3.2:3b
-            raise
+            near = near_names(wanted)[:MOST_NEAR]
+            raise ModelNotFound(f"{error}; such as {' or '.join(near)}" if near else str(error)) from None
         parse_source(wanted)
     return pull_model(store, wanted, face=face)

@@ -149,7 +149,7 @@ def plan_for(
     key, tensors = AUTO_DEVICE if device == "auto" else device, with_scales(header.tensors, "the header")
     spec = spec_of(header.metadata, tensors, n_context, approx, adapters=adapters)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
-    limits = limits_for(context_of(spec.n_context_trained, n_context), kv=kv, spec=spec)
+    limits = limits_for(context_of(spec.n_context_usual, n_context), kv=kv, spec=spec)
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
     workers = n_workers or len(topology.usable_cores())
     return spec, Plan(key, workers, len(spec.stages), need, available, MeasuredSpeeds())

@@ -33,6 +33,14 @@ def kept_profile() -> Profile | None:
     return ProfileStore().find(fingerprint_of(read_topology()))
 
 
+def kept_or_quick_profile() -> Profile:
+    """The saved profile of this machine, else guesses from a look at its memory that takes a moment."""
+    from edgeinfer.engine.probing.quick import quick_profile
+    from edgeinfer.scheduling.machine.topology import read_topology
+
+    return kept_profile() or quick_profile(read_topology())
+
+
 def measured_profile(
     *,
     short: bool,

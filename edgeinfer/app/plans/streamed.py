@@ -31,7 +31,7 @@ def may_be_found(file: GGUFFile, settings: Settings, asked: PlanRequest) -> bool
     from edgeinfer.models.load import spec_of
 
     spec = spec_of(file.metadata, file.tensors, settings.load.n_context, adapters=file.adapters)
-    n_context = context_of(spec.n_context_trained, settings.load.n_context)
+    n_context = context_of(spec.n_context_usual, settings.load.n_context)
     limits = limits_for(n_context, kv=settings.load.kv, spec=spec)
     try:
         return fit_weights(spec, file, limits, WeightBudget(asked.ram_bytes)).budget_bytes is None

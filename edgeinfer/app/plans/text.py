@@ -12,6 +12,7 @@ from edgeinfer.app.plans.fit import Fit, memory_text
 from edgeinfer.app.plans.planning import VERIFIED, Planned
 from edgeinfer.app.plans.record import PlannedModel, placed_line
 from edgeinfer.engine.measure.profiles import Adjustment
+from edgeinfer.models.rope import told_of_factors
 from edgeinfer.models.variants import threshold_of, told
 from edgeinfer.scheduling.cost.work import StageShape, StageWork
 from edgeinfer.scheduling.machine.profile import QUIET_SHARE, Profile
@@ -51,6 +52,7 @@ def model_lines(
     if kept is not None:
         lines.append(_kept_line(kept))
     lines.append(f"context   {fit.need.n_context} tokens, {fit.need.kv_bytes_per_token} bytes of KV cache each")
+    lines += [f"          {line}" for line in told_of_factors(spec, fit.need.n_context, also_short=True)]
     return lines
 
 

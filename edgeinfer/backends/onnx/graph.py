@@ -139,6 +139,8 @@ def activated(graph: OnnxGraph, activation: Activation, gate: str) -> str:
             return graph.node("Gelu", (gate,))
         case "sigmoid":
             return graph.node("Sigmoid", (gate,))
+        case "softplus":
+            return graph.node("Softplus", (gate,))
         case "relu2":
             positive = graph.node("Relu", (gate,))
             return graph.node("Mul", (positive, positive))

@@ -78,6 +78,8 @@ def activated(activation: Activation, source: Node) -> Node:
             return op.gelu(source, "erf")
         case "sigmoid":
             return op.sigmoid(source)
+        case "softplus":
+            return op.softplus(source)
         case "relu2":
             positive = op.relu(source)
             return op.multiply(positive, positive)

@@ -32,9 +32,12 @@ BEHIND_SHARE = 0.125
 """and the same as a share of the context."""
 
 
-def context_of(n_context_trained: int, n_context: int | None) -> int:
-    """The context in tokens: the requested one, else the length the model was trained for, CTX_CAP at most."""
-    return n_context or min(n_context_trained, CTX_CAP)
+def context_of(n_context_usual: int, n_context: int | None) -> int:
+    """The context in tokens: the requested one, else the usual one of the model, CTX_CAP at most.
+
+    The usual one is what the model was trained for, or less if longer texts need other rotary factors (LongRoPE).
+    """
+    return n_context or min(n_context_usual, CTX_CAP)
 
 
 def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16", spec: ModelSpec | None = None) -> Limits:
@@ -49,10 +52,14 @@ def _windows(spec: ModelSpec, limits: Limits, n_sessions: int) -> Windows | None
     if not reaches or not spec.is_causal or spec.states:
         return None
     tokens, n_spare = max(reaches), SPARE_PAGES + 2 * pages_for(limits.max_tokens)
-    n_behind = max(LEAST_BEHIND, int(BEHIND_SHARE * limits.n_context))
-    each = 1 + pages_for(tokens + limits.max_tokens + n_behind)
+    each = 1 + pages_for(tokens + limits.max_tokens + positions_behind(limits.n_context))
     n_pages = n_sessions * each + n_spare
     return Windows(tokens, n_pages, n_spare) if n_pages < limits.n_pages else None
+
+
+def positions_behind(n_context: int) -> int:
+    """Positions behind the window that sliding-window layers keep."""
+    return max(LEAST_BEHIND, int(BEHIND_SHARE * n_context))
 
 
 def limits_on(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Limits:

@@ -201,7 +201,7 @@ class Prompts:
     """A model's tokenizer and template, for a context of `n_context` tokens.
 
     `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options. `adapters`: the LoRA
-    adapters loaded with it.
+    adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
     """
 
     tokenizer: Tokenizer
@@ -210,6 +210,7 @@ class Prompts:
     inputs: Inputs = IDS_ONLY
     sampling: Mapping[str, float] = field(default_factory=lambda: NO_SAMPLING)
     adapters: LoadedAdapters = field(default_factory=LoadedAdapters)
+    stops: tuple[str, ...] = ()
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -222,6 +223,8 @@ class Prompts:
         If the last message is the assistant's, the answer continues its text, which is built from `known` tokens as far
         as they agree with it. Raises ContextOverflow, BadTemplate, BadSetting.
         """
+        if self.stops and not options.get("stop"):
+            options = {**options, "stop": self.stops}
         several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
         tools = ToolUse.of(options.get("tools"), choice, several, self.template)
         variables = _checked_variables(options.get("template_variables") or {})

@@ -283,7 +283,7 @@ def draft_bytes(sources: Sequence[str | Path], room: Limits) -> int:
 def _cut(model: Model, room: Limits) -> tuple[ModelSpec, Limits]:
     """Open a draft model with the other model's context, if it supports that length, for as many sessions."""
     n_sessions = max(1, room.n_pages // pages_for(room.n_context))
-    n_context = min(model.spec.n_context_trained, room.n_context)
+    n_context = min(model.spec.n_context_most, room.n_context)
     spec = spec_of(model.file.metadata, model.file.tensors, n_context)
     return spec, limits_for(n_context, n_sessions, room.kv, spec)
 

@@ -1,7 +1,11 @@
-"""Attention over a token's ancestors or its whole text, with grouped heads, windows, soft-capped scores and sinks."""
+"""Attention over a token's ancestors or its whole text, with grouped heads, windows, soft-capped scores and sinks.
+
+Scores may also depend on how far away a key is: ALiBi, or T5's learned biases.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +14,9 @@ from numpy.typing import NDArray
 from edgeinfer.graph.op import Access, AttentionHeads, Cost, Op, OpContext
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats
+
+FARTHEST = 128
+"""Keys at least as far away share T5's last bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +27,12 @@ class Attention(Op):
     wide as values.
 
     `window` w: only positions > own position - w. Without `causal`, a token attends to all tokens of its text, which
-    must be in one pass, or, with a window, to those less than w positions away. `soft_cap` c: scores become c *
-    tanh(score / c). `sinks`: one extra score per head that joins the softmax but contributes no value (Xiao et al.,
+    must be in one pass, or, with a window, to those less than w positions away. If `chunked`, windows do not slide: a
+    token attends to positions from the last multiple of w on (Llama 4). `soft_cap` c: scores become c * tanh(score /
+    c). `sinks`: one extra score per head that joins the softmax but contributes no value (Xiao et al.,
     arXiv 2309.17453; gpt-oss). `alibi`: how far away a key is lowers its score, by a slope per head from 2^(-alibi / n)
-    down to 2^-alibi (Press et al., arXiv 2108.12409).
+    down to 2^-alibi (Press et al., arXiv 2108.12409). `relative`: what is added to scores, float32[buckets, H] as one
+    vector, by the bucket of the distance and the head (Raffel et al., arXiv 1910.10683).
     """
 
     query: str
@@ -39,6 +48,8 @@ class Attention(Op):
     sinks: Weight | None = None
     causal: bool = True
     alibi: float | None = None
+    chunked: bool = False
+    relative: Weight | None = None
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -47,7 +58,7 @@ class Attention(Op):
 
     @property
     def vectors(self) -> tuple[Weight, ...]:
-        return () if self.sinks is None else (self.sinks,)
+        return tuple(weight for weight in (self.sinks, self.relative) if weight is not None)
 
     @property
     def cost(self) -> Cost:
@@ -63,40 +74,49 @@ class Attention(Op):
         for token, query in enumerate(queries):
             slots = context.located(self.layer, self._slots(context, token))
             keys, values = all_keys[slots].astype(np.float32), all_values[slots].astype(np.float32)
-            attended[token] = self._attend(query, keys, values, sinks, self._lowered(context, token, len(slots)))
+            attended[token] = self._attend(query, keys, values, sinks, self._raised(context, token, len(slots)))
         context.values[self.out] = attended
 
-    def _lowered(self, context: OpContext, token: int, n_slots: int) -> Floats | None:
-        """What distances take off a token's scores: float32[G, H / G, S], or None."""
-        if self.alibi is None:
+    def _raised(self, context: OpContext, token: int, n_slots: int) -> Floats | None:
+        """What distances add to a token's scores: float32[G, H / G, S], or None."""
+        if self.alibi is None and self.relative is None:
             return None
         position = int(context.step.batch.positions[token])
         first = position - n_slots + 1 if self.causal else max(0, position + 1 - (self.window or position + 1))
-        distances = np.abs(np.arange(first, first + n_slots) - position).astype(np.float32)
-        lowered: Floats = slopes(self.heads, self.alibi).reshape(self.kv_heads, -1, 1) * distances
-        return lowered
+        distances = np.arange(first, first + n_slots) - position
+        raised: Floats = np.zeros((self.heads, n_slots), np.float32)
+        if self.alibi is not None:
+            raised -= slopes(self.heads, self.alibi)[:, None] * np.abs(distances).astype(np.float32)
+        if self.relative is not None:
+            raised += biases(context.vector(self.relative), self.heads, distances, causal=self.causal)
+        return raised.reshape(self.kv_heads, -1, n_slots)
 
     def _slots(self, context: OpContext, token: int) -> NDArray[np.int64]:
         """The slots a token attends to."""
         slots = context.visible_slots[token]
+        if self.causal and self.window is not None:
+            n_seen = self.window
+            if self.chunked:
+                n_seen = int(context.step.batch.positions[token]) % self.window + 1
+            return slots[-n_seen:]
         if self.causal:
-            return slots if self.window is None else slots[-self.window :]
+            return slots
         step = context.step
         slots = context.visible_slots[int(np.flatnonzero(step.rows == step.rows[token])[-1])]
         position, window = int(step.batch.positions[token]), self.window or len(slots)
         return slots[max(0, position - window + 1) : position + window]
 
     def _attend(
-        self, query: Floats, keys: Floats, values: Floats, sinks: Floats | None, lowered: Floats | None
+        self, query: Floats, keys: Floats, values: Floats, sinks: Floats | None, raised: Floats | None
     ) -> Floats:
         """Attention of one token: query float32[G, H / G, K], keys float32[S, G, K], values float32[S, G, V].
 
-        `sinks` is [G, H / G, 1], `lowered` [G, H / G, S]. Returns float32[H * V].
+        `sinks` is [G, H / G, 1], `raised` [G, H / G, S]. Returns float32[H * V].
         """
         scores = np.einsum("grk,sgk->grs", query, keys)
         if self.soft_cap is not None:
             scores = np.float32(self.soft_cap) * np.tanh(scores / np.float32(self.soft_cap))
-        scores = scores if lowered is None else scores - lowered
+        scores = scores if raised is None else scores + raised
         largest = scores.max(axis=-1, keepdims=True)
         largest = largest if sinks is None else np.maximum(largest, sinks)
         powers = np.exp(scores - largest)
@@ -111,6 +131,27 @@ def slopes(heads: int, alibi: float) -> Floats:
     n = 1 << (heads.bit_length() - 1)
     exponents = [(head + 1) / n if head < n else (2 * (head - n) + 1) / (2 * n) for head in range(heads)]
     return np.exp2(-alibi * np.array(exponents)).astype(np.float32)
+
+
+def biases(table: Floats, heads: int, distances: NDArray[np.int64], *, causal: bool) -> Floats:
+    """T5's bias of each head at each distance (negative: an earlier key), float32[H, n], from float32[buckets * H]."""
+    by_bucket = table.reshape(-1, heads)
+    found: Floats = by_bucket[buckets(distances, len(by_bucket), causal=causal)].T
+    return found
+
+
+def buckets(distances: NDArray[np.int64], n_buckets: int, *, causal: bool) -> NDArray[np.int64]:
+    """T5's bucket of each distance: one for each of the nearest, logarithmic ones up to `FARTHEST`.
+
+    Without `causal` half of them are for later keys. Logarithms are float32, as in the models' own code.
+    """
+    away = np.maximum(-distances, 0) if causal else np.abs(distances)
+    side = n_buckets if causal else n_buckets // 2
+    exact = side // 2
+    growth = np.log(np.maximum(away, 1).astype(np.float32) / np.float32(exact)) / np.float32(math.log(FARTHEST / exact))
+    far = np.minimum(exact + (growth * np.float32(side - exact)).astype(np.int64), side - 1)
+    found = np.where(away < exact, away, far)
+    return found if causal else found + side * (distances > 0)
 
 
 OP = Attention

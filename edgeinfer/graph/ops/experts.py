@@ -23,7 +23,8 @@ class Experts(Op):
     An expert is down[e] @ (activation(gate[e] @ x) * (up[e] @ x)), or down[e] @ activation(up[e] @ x) if `gate` is
     empty. `shares` [T, E] come from a Router with the same `active`; experts with share zero are not computed. `biases`
     of all gate, up and down products, for experts with gates: float32[E * F], [E * F] and [E * D]. Activation
-    swiglu_oai, for the same: clamped gate * sigmoid(1.702 gate) * (up + 1).
+    swiglu_oai, for the same: clamped gate * sigmoid(1.702 gate) * (up + 1). With `scales_source`, for experts without
+    biases, shares multiply what gate and up read, in place of the results (Llama 4).
     """
 
     source: str
@@ -35,6 +36,7 @@ class Experts(Op):
     active: int
     activation: ExpertActivation = "silu"
     biases: tuple[Weight, Weight, Weight] | None = None
+    scales_source: bool = False
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -72,10 +74,7 @@ class Experts(Op):
         rounds = any(context.rounds(weight) for weight in self.gate + self.up)
         rounded = context.rounded(self, self.source, source) if rounds else source
         rows = [np.flatnonzero(shares[:, expert]) for expert in range(shares.shape[1])]
-        hidden = [
-            self._hidden(context, expert, each, source, rounded) * shares[each, expert, None]
-            for expert, each in enumerate(rows)
-        ]
+        hidden = [self._hidden(context, expert, each, source, rounded, shares) for expert, each in enumerate(rows)]
         if any(context.rounds(weight) for weight in self.down):
             joined = context.rounded(self, HIDDEN, np.concatenate(hidden))
             hidden = np.split(joined, np.cumsum([len(each) for each in hidden])[:-1])
@@ -87,13 +86,26 @@ class Experts(Op):
         context.values[self.out] = context.values[self.out] + total
 
     def _hidden(
-        self, context: OpContext, expert: int, rows: NDArray[np.int64], source: Floats, rounded: Floats
+        self,
+        context: OpContext,
+        expert: int,
+        rows: NDArray[np.int64],
+        source: Floats,
+        rounded: Floats,
+        shares: Floats,
     ) -> Floats:
-        """activation(gate) * up, or activation(up), of one expert, for its rows: float32[n, F]."""
+        """The hidden rows of one expert with their shares: float32[n, F]."""
         products = [
             (rounded if context.rounds(each[expert]) else source)[rows] @ context.matrix(each[expert]).T
             for each in self.stacks[:-1]
         ]
+        share = shares[rows, expert, None]
+        if self.scales_source:
+            return self._activated(context, expert, [product * share for product in products])
+        return self._activated(context, expert, products) * share
+
+    def _activated(self, context: OpContext, expert: int, products: list[Floats]) -> Floats:
+        """activation(gate) * up, or activation(up), of one expert: float32[n, F]."""
         if not self.gate:
             assert self.activation != "swiglu_oai"
             return ACTIVATIONS[self.activation](products[0])

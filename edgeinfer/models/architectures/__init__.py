@@ -19,27 +19,42 @@ from edgeinfer.registry import Registry
 class Architecture:
     """How to build the spec of a family.
 
-    `aliases`: other values of `general.architecture` for the same family. `spelling`: the exact value, if it cannot be
-    a module name. `axes`: how files whose rotary embedding has three axes (`rope.dimension_sections`) arrange them.
+    `aliases`: other values of `general.architecture` for the same family. `spelling`: the exact value, if it cannot
+    be a module name. `unread`: a pattern of tensors that its specs have no use for. `axes`: how files whose rotary
+    embedding has three axes (`rope.dimension_sections`) arrange them.
     """
 
     build: Callable[[Hyperparameters], ModelSpec]
     aliases: tuple[str, ...] = ()
     spelling: str = ""
+    unread: str = ""
     axes: Literal["contiguous", "interleaved"] | None = None
 
 
 ARCHITECTURES: Registry[Architecture] = Registry("edgeinfer.models.architectures", "ARCHITECTURE", "architecture")
 
 
+OF_OTHER_KINDS = (
+    ("writes a text by denoising all of it (diffusion)", ("dream", "llada", "llada-moe", "rnd1")),
+    ("has a decoder that attends to an encoder's rows (the encoder alone opens as t5encoder)", ("t5",)),
+    ("guesses tokens for another model", ("eagle3", "dflash", "gemma4-assistant")),
+    ("reads images or sound for another model", ("clip",)),
+    ("makes sound", ("wavtokenizer-dec", "pockettts", "qwen3tts")),
+)
+"""What files of these names are, for people who try to open them."""
+
+
 def architecture_of(key: str) -> Architecture:
-    """The architecture with that name or alias. Raises UnsupportedModel, listing the available ones."""
+    """The architecture with that name or alias. Raises UnsupportedModel, which lists them or says what the file is."""
     if key in ARCHITECTURES:
         return ARCHITECTURES.get(key)
     entries = ARCHITECTURES.entries()
     for entry in entries.values():
         if key == entry.spelling or key in entry.aliases:
             return entry
+    for kind, others in OF_OTHER_KINDS:
+        if key in others:
+            raise UnsupportedModel(f"the model's architecture is {key!r}: it {kind}, which edgeinfer does not do")
     own = (entry.spelling or name for name, entry in entries.items())
     names = sorted({*own, *(alias for entry in entries.values() for alias in entry.aliases)})
     raise UnsupportedModel(f"the model's architecture is {key[:80]!r}; edgeinfer has: {', '.join(names)}")

@@ -1,7 +1,8 @@
 """BERT and similar models (bge, e5, MiniLM, XLM-RoBERTa): texts read as a whole, for embeddings.
 
 The input is the normed sum of the embeddings of the token, of its position and of the first token type. Layers norm
-after each branch is added; GELU. Source: BERT (Devlin et al., arXiv 1810.04805).
+after each branch is added; GELU. DistilBERT, recognised by having no token types, has a ReLU in its ranking head.
+Source: BERT (Devlin et al., arXiv 1810.04805).
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ from __future__ import annotations
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import embed, ranks
+from edgeinfer.models.blocks import embed
 from edgeinfer.models.encoder import TYPES, norm_embeddings, post_normed
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.ranking import ranks_or_embeds
 from edgeinfer.models.sizes import Sizes
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a BERT. Raises BadGGUF, UnsupportedModel for a classifier, BadSetting for too long a context."""
     g = ModelGraph(hp, Sizes.read(hp, norms="layer"))
-    sizes, has_head = g.sizes, "cls.weight" in hp.tensors or "cls.output.weight" in hp.tensors
-    if has_head and not ranks(g, unsaid=True):
-        raise UnsupportedModel("this bert is a classifier; edgeinfer has those that embed or rank")
+    sizes, has_head = g.sizes, ranks_or_embeds(g, bend="tanh" if TYPES in hp.tensors else "relu")
     if has_head and TYPES in hp.tensors and hp.columns_of(TYPES, sizes.width).n_rows > 1:
         pooled = "" if "cls.weight" in hp.tensors else ", and its file lacks the layer before its head (the pooler)"
         raise UnsupportedModel(

@@ -1,6 +1,6 @@
 """DeepSeek's first mixture: Llama's layers with experts, shares by softmax, and shared experts; the first is dense.
 
-Source: DeepSeekMoE (arXiv 2401.06066).
+The text part of DeepSeek-OCR is the same with half-split rotary pairs. Source: DeepSeekMoE (arXiv 2401.06066).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from edgeinfer.models.sizes import Sizes
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a DeepSeek mixture, or of a Ling 1. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
-    return decoder(g, Mixture.read_with_shared(hp, g.sizes).after_dense, paired=True)
+    feed = Mixture.read_with_shared(hp, g.sizes).after_dense
+    return decoder(g, feed, paired=hp.architecture != "deepseek2-ocr")
 
 
-ARCHITECTURE = Architecture(build, aliases=("bailingmoe",))
+ARCHITECTURE = Architecture(build, aliases=("bailingmoe", "deepseek2-ocr"))

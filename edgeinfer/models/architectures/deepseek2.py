@@ -1,7 +1,7 @@
 """DeepSeek-V2 and V3, and models of their shape (GLM-4.7-Flash, Kimi K2, Moonlight): latent attention and a mixture.
 
-The first layers are dense. V2 has shares by softmax; V3 by sigmoid, chosen with a bias, from the best groups. Files
-have the projections of keys and values apart; older ones have them in one, and state other widths. Models without
+The first layers are dense. V2 has shares by softmax; V3 by sigmoid, chosen with a bias; both from the best groups.
+Files have the projections of keys and values apart; older ones have them in one, and state other widths. Models without
 experts state as many dense layers as they have. Sources: DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv
 2412.19437).
 """
@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import log
 
-from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import embed, feed_forward, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.latent_attention import LatentAttention, latent_sizes
+from edgeinfer.models.latent_attention import Growth, LatentAttention, latent_sizes
 from edgeinfer.models.mixture import SIGMOID_GATING, SOFTMAX_GATING, Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import rope_table
@@ -30,17 +29,17 @@ GLM_VOCABULARY = 154880
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a DeepSeek-V2 or V3. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, latent_sizes(hp))
-    _refuse_growth(hp)
     rope, growth = yarn_table(hp, g.sizes)
     attention = LatentAttention.read(hp, g.sizes, paired=True)
     attention = replace(attention, scale=attention.scale * growth * growth)
+    grown = _grown(hp)
     is_dense = hp.integer("leading_dense_block_count", 0, least=0) >= g.sizes.n_layers
     feed = feed_forward if is_dense else _mixture(hp, g.sizes).after_dense
     embed(g)
     for number in range(g.sizes.n_layers):
         g.stage(f"blk.{number}")
         norm(g, "attn_norm")
-        attention.add(g, rope)
+        attention.add(g, rope, grown=grown)
         norm(g, "ffn_norm")
         feed(g)
     return head(g)
@@ -59,27 +58,18 @@ def yarn_table(hp: Hyperparameters, sizes: Sizes) -> tuple[RopeTable, float]:
 
 
 def _mixture(hp: Hyperparameters, sizes: Sizes) -> Mixture:
-    """The mixture. Raises UnsupportedModel for groups rated as in DeepSeek-V2."""
-    gating = SIGMOID_GATING if sizes.n_vocab == GLM_VOCABULARY else SOFTMAX_GATING
+    """The mixture; DeepSeek-V2 rates a group by its best expert."""
+    has_sigmoids = sizes.n_vocab == GLM_VOCABULARY or hp.architecture == "glm-dsa"
+    gating = SIGMOID_GATING if has_sigmoids else SOFTMAX_GATING
     mixture = Mixture.read_with_shared(hp, sizes, gating=gating)
-    if mixture.groups > 1 and mixture.scoring == "softmax":
-        raise UnsupportedModel(
-            f"{hp.architecture} chooses from groups rated by their best expert; edgeinfer has groups rated by two"
-        )
-    return mixture
+    return replace(mixture, rated_by=1) if mixture.scoring == "softmax" else mixture
 
 
-def _refuse_growth(hp: Hyperparameters) -> None:
-    """Raises BadSetting for a context in which queries grow with their position (Mistral 4)."""
-    if not hp.number("attention.temperature_scale", 0.0):
-        return
+def _grown(hp: Hyperparameters) -> Growth | None:
+    """How queries grow with their position (Mistral 4), None in a context too short for that."""
     usual = hp.integer("rope.scaling.original_context_length", hp.integer("context_length"))
-    period = hp.integer("attention.temperature_length", usual)
-    if hp.n_context > period:
-        raise BadSetting(
-            f"queries of this model grow from position {period} on, which edgeinfer does not have for latent "
-            f"attention; choose a context of {period} tokens or less"
-        )
+    growth, period = hp.number("attention.temperature_scale", 0.0), hp.integer("attention.temperature_length", usual)
+    return (growth, period) if growth and hp.n_context > period else None
 
 
 ARCHITECTURE = Architecture(build, aliases=("mistral4",))

@@ -39,11 +39,12 @@ def layers(g: ModelGraph, residual: float) -> None:
         join(g, residual)
 
 
-def attend(g: ModelGraph, residual: float) -> None:
+def attend(g: ModelGraph, residual: float, *, window: int | None = None, rotates: bool = True) -> None:
     """A norm and attention, added to `x` after scaling by `residual`."""
-    rotates = g.hp.flag("rope.scaling.finetuned", default=True)
+    rotates = rotates and g.hp.flag("rope.scaling.finetuned", default=True)
+    rope = rope_table(g.hp, g.sizes.rotary_width) if rotates else None
     norm(g, "attn_norm")
-    attention(g, rope_table(g.hp, g.sizes.rotary_width) if rotates else None, paired=True, out="branch")
+    attention(g, rope, paired=True, window=window, out="branch")
     join(g, residual)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import feed_forward
 from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import SIGMOID_GATING, Mixture
@@ -16,14 +15,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Hunyuan 3. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
     mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=False, shared_scored=False, gating=SIGMOID_GATING)
-
-    def feed(g: ModelGraph) -> None:
-        if f"{g.prefix}ffn_gate_inp.weight" in hp.tensors:
-            mixture.add(g)
-        else:
-            feed_forward(g)
-
-    return decoder(g, feed, head_norms=True)
+    return decoder(g, mixture.where_routed, head_norms=True)
 
 
-ARCHITECTURE = Architecture(build, spelling="hy-v3")
+ARCHITECTURE = Architecture(build, aliases=("hy-v3",))

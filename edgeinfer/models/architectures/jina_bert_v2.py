@@ -8,9 +8,10 @@ from __future__ import annotations
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import embed, feed_forward
-from edgeinfer.models.encoder import norm_embeddings, plain_feed, post_normed, without_classifier
+from edgeinfer.models.encoder import norm_embeddings, plain_feed, post_normed
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.ranking import without_classifier
 from edgeinfer.models.sizes import Sizes
 
 ALIBI = 8.0
@@ -18,7 +19,7 @@ ALIBI = 8.0
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a jina-bert-v2. Raises BadGGUF where tensors or keys are missing."""
-    without_classifier(hp)
+    without_classifier(hp, ", and its file lacks the layer before its head (the pooler)")
     g = ModelGraph(hp, Sizes.read(hp, norms="layer"))
     embed(g)
     norm_embeddings(g)

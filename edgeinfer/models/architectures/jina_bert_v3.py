@@ -5,9 +5,10 @@ from __future__ import annotations
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import embed
-from edgeinfer.models.encoder import norm_embeddings, post_normed, without_classifier
+from edgeinfer.models.encoder import norm_embeddings, post_normed
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.ranking import without_classifier
 from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes
 

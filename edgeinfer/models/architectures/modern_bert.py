@@ -8,9 +8,10 @@ from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import embed, feed_forward
-from edgeinfer.models.encoder import norm_embeddings, pre_normed, without_classifier
+from edgeinfer.models.encoder import norm_embeddings, pre_normed
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.ranking import ranks_or_embeds
 from edgeinfer.models.rope import local_rope_table, rope_table
 from edgeinfer.models.sizes import Sizes
 
@@ -20,8 +21,8 @@ ACTIVATION = "hidden_activation"
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a ModernBERT. Raises BadGGUF where tensors or keys are missing, UnsupportedModel for a classifier."""
-    without_classifier(hp)
     g = ModelGraph(hp, Sizes.read(hp, norms="unbiased layer"))
+    ranks_or_embeds(g, row="mean", bend="gelu")
     width, activation = g.sizes.rotary_width, _activation(hp)
     everywhere, local = rope_table(hp, width), local_rope_table(hp, width)
     layers = [(everywhere if window is None else local, window) for window in _windows(hp, g.sizes.n_layers)]

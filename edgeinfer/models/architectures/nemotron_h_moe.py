@@ -1,7 +1,8 @@
 """Nemotron-H with experts (Nemotron 3 Nano, Super): squared ReLUs without gates, and a shared expert.
 
 Shares are sigmoids, chosen with a bias. Experts of the larger models read and write narrower rows, which the layer
-makes from its own. Source: Nemotron 3 (NVIDIA, 2025).
+makes from its own. In Puzzle, layers differ in how many experts a token has, and in their width. Source: Nemotron 3
+(NVIDIA, 2025).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from edgeinfer.models.sizes import Sizes
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of such a Nemotron-H. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True, hybrid=True))
-    return layers(g, _mixture(hp, g.sizes).add)
+    return layers(g, lambda g: _mixture(hp, g.sizes, g.number).add(g))
 
 
-def _mixture(hp: Hyperparameters, sizes: Sizes) -> Mixture:
-    """The mixture. Raises UnsupportedModel for groups of which the file does not say how many are used."""
+def _mixture(hp: Hyperparameters, sizes: Sizes, layer: int) -> Mixture:
+    """The mixture of a layer. Raises UnsupportedModel for groups of which the file does not say how many are used."""
     n_groups = hp.integer("expert_group_count", 0, least=0)
     if n_groups > 1 and not hp.has("expert_group_used_count"):
         raise UnsupportedModel(
@@ -33,7 +34,12 @@ def _mixture(hp: Hyperparameters, sizes: Sizes) -> Mixture:
             "token's are chosen"
         )
     found = Mixture.read(
-        hp, sizes.ffn_width, normalised=True, activation="relu2", shared_scored=False, gating=SIGMOID_GATING
+        *(hp, sizes.ffn_width),
+        normalised=True,
+        activation="relu2",
+        shared_scored=False,
+        gating=SIGMOID_GATING,
+        layer=layer,
     )
     return replace(found, gated=False, latent_width=hp.integer("moe_latent_size", 0, least=0))
 

@@ -1,11 +1,10 @@
-"""OLMo: Llama's layers with LayerNorms that have neither weight nor bias.
+"""OLMo: Llama's layers with LayerNorms that have neither weight nor bias; some clip queries, keys and values.
 
 Source: OLMo (Groeneveld et al., arXiv 2402.00838).
 """
 
 from __future__ import annotations
 
-from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.decoder import decoder
@@ -15,10 +14,9 @@ from edgeinfer.models.sizes import Sizes
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
-    """The spec of an OLMo. Raises BadGGUF where tensors or keys are missing, UnsupportedModel for clamped values."""
-    if hp.number("attention.clamp_kqv", 0.0) > 0.0:
-        raise UnsupportedModel("this olmo clamps queries, keys and values; edgeinfer has those that do not")
-    return decoder(ModelGraph(hp, Sizes.read(hp, norms="bare layer")), paired=True)
+    """The spec of an OLMo. Raises BadGGUF where tensors or keys are missing."""
+    clip = hp.number("attention.clamp_kqv", 0.0) or None
+    return decoder(ModelGraph(hp, Sizes.read(hp, norms="bare layer")), paired=True, clip=clip)
 
 
 ARCHITECTURE = Architecture(build)

@@ -5,7 +5,6 @@ The shares of a token do not add up to one. Source: OLMoE: Open Mixture-of-Exper
 
 from __future__ import annotations
 
-from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.decoder import decoder
@@ -16,12 +15,10 @@ from edgeinfer.models.sizes import Sizes
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
-    """The spec of an OLMoE. Raises BadGGUF where tensors or keys are missing, UnsupportedModel for clamped values."""
-    if hp.number("attention.clamp_kqv", 0.0) > 0.0:
-        raise UnsupportedModel("this olmoe clamps queries, keys and values; edgeinfer has those that do not")
+    """The spec of an OLMoE. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
     mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=False)
-    return decoder(g, mixture.add, whole_norms=True)
+    return decoder(g, mixture.add, whole_norms=True, clip=hp.number("attention.clamp_kqv", 0.0) or None)
 
 
 ARCHITECTURE = Architecture(build)

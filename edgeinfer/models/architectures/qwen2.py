@@ -1,6 +1,7 @@
 """Qwen 1.5, 2 and 2.5: Llama's layers with biases on query, key and value, and half-split rotary pairs.
 
-EXAONE 3 and openPangu Embedded are of the same shape, the one without biases, the other with one more.
+EXAONE 3, openPangu Embedded and the text part of PaddleOCR-VL are of the same shape: openPangu with one more bias, the
+others without biases.
 """
 
 from __future__ import annotations
@@ -19,4 +20,4 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return decoder(g)
 
 
-ARCHITECTURE = Architecture(build, aliases=("qwen2vl", "exaone", "pangu-embedded"), axes="contiguous")
+ARCHITECTURE = Architecture(build, aliases=("qwen2vl", "exaone", "pangu-embedded", "paddleocr"), axes="contiguous")

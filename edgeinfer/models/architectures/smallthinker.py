@@ -24,7 +24,8 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a SmallThinker. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
     mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=True, activation="relu")
-    rope, reaches, width = rope_table(hp, g.sizes.rotary_width), _windows(hp, g.sizes), g.sizes.width
+    rope, width = rope_table(hp, g.sizes.rotary_width), g.sizes.width
+    reaches = windows(hp, g.sizes, period=PERIOD, first=True)
     embed(g)
     for number, window in enumerate(reaches):
         g.stage(f"blk.{number}")
@@ -36,14 +37,6 @@ def build(hp: Hyperparameters) -> ModelSpec:
         mixture.branch(g, scored=read)
         g.add(Add("branch", "x", width))
     return head(g)
-
-
-def _windows(hp: Hyperparameters, sizes: Sizes) -> list[int | None]:
-    """The window of each layer; files do not say which layers have none."""
-    reaches = windows(hp, sizes)
-    if hp.has("attention.sliding_window_pattern"):
-        return reaches
-    return [None if number % PERIOD == 0 else window for number, window in enumerate(reaches)]
 
 
 ARCHITECTURE = Architecture(build)

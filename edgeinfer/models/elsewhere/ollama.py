@@ -12,10 +12,17 @@ from pathlib import Path
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.elsewhere import FoundModel, OtherProgram
 from edgeinfer.models.elsewhere.walking import entries_of
-from edgeinfer.models.sources.ollama import NAME, PREFIX, blob_path, model_digest, ollama_folders, ollama_name
+from edgeinfer.models.sources.ollama import (
+    MANIFESTS_CAP,
+    NAME,
+    PREFIX,
+    blob_path,
+    model_digest,
+    ollama_folders,
+    ollama_name,
+)
 
 LEVELS = 4  # registry, namespace, name, tag
-MANIFESTS_CAP = 5000
 
 
 def _models(folder: Path) -> Iterator[FoundModel]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from types import EllipsisType
+from types import EllipsisType, MappingProxyType
 from typing import Any, TypeVar, cast, overload
 
 import numpy as np
@@ -22,6 +22,7 @@ Default = TypeVar("Default")
 _EAGER_BYTES = 1 << 16
 NO_ARRAY = 0
 """A GGUF type whose values are decoded at once."""
+NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +42,23 @@ class Metadata(Mapping[str, MetadataValue]):
     has another type; a default is returned only for a missing key.
     """
 
-    __slots__ = ("_buffer", "_decoded", "_source", "_spans")
+    __slots__ = ("_buffer", "_decoded", "_most", "_source", "_spans")
 
     def __init__(self, spans: Mapping[str, ValueSpan], buffer: Buffer, source: str) -> None:
         self._spans = dict(spans)
         self._buffer: Buffer | None = buffer
         self._source = source
         self._decoded: dict[str, MetadataValue] = {}
+        self._most: Mapping[str, int] = {}
         for key, span in spans.items():
             if not self._is_lazy(span):
                 self._decoded[key] = decode(span.kind, bytes(buffer[span.start : span.stop]))
 
     def __getitem__(self, key: str) -> MetadataValue:
         if key not in self._decoded:
-            self._decoded[key] = decode(self._spans[key].kind, self._blob(key))
+            value = decode(self._spans[key].kind, self._blob(key))
+            is_cut = key in self._most and isinstance(value, list | np.ndarray)
+            self._decoded[key] = value[: self._most[key]] if is_cut else value  # type: ignore[index]
         return self._decoded[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -122,7 +126,7 @@ class Metadata(Mapping[str, MetadataValue]):
     def raw_strings(self, key: str) -> list[bytes]:
         """The array of strings of `key` as raw bytes; decoded anew at each call."""
         self.strings(key)
-        return decode_raw_strings(self._blob(key))
+        return decode_raw_strings(self._blob(key))[: self._most.get(key)]
 
     def numbers(self, key: str) -> NDArray[Any]:
         """The array of numbers or bools of `key`, in its own type, read-only."""
@@ -132,9 +136,16 @@ class Metadata(Mapping[str, MetadataValue]):
         return value
 
     def changed(
-        self, renamed: Mapping[str, str], values: Mapping[str, MetadataValue], dropped: Collection[str] = ()
+        self,
+        renamed: Mapping[str, str],
+        values: Mapping[str, MetadataValue],
+        dropped: Collection[str] = (),
+        most: Mapping[str, int] = NO_LIMITS,
     ) -> Metadata:
-        """The same with other names of keys, without `dropped` ones, and with these values of no array added."""
+        """The same with other names of keys, without `dropped` ones, and with these values of no array added.
+
+        `most`: entries that arrays keep, by key.
+        """
         spans = {renamed.get(key, key): span for key, span in self._spans.items() if key not in dropped}
         added = dict.fromkeys(values, ValueSpan(NO_ARRAY, 0, 0))
         found = Metadata({}, b"", self._source)
@@ -142,6 +153,7 @@ class Metadata(Mapping[str, MetadataValue]):
         found._buffer = self._buffer
         found._decoded = {renamed.get(key, key): value for key, value in self._decoded.items() if key not in dropped}
         found._decoded |= values
+        found._most = most
         return found
 
     def release(self) -> None:

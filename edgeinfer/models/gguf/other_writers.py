@@ -7,6 +7,7 @@ nothing. Only names and single values change: bytes of tensors stay where they a
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -23,6 +24,9 @@ ARCHITECTURE, PRE, EOS, EOT = (
     "tokenizer.ggml.eos_token_id",
     "tokenizer.ggml.eot_token_id",
 )
+EMBEDDING, LAYER_ROWS = "token_embd.weight", "per_layer_token_embd.weight"
+CHARSMAP = "tokenizer.ggml.precompiled_charsmap"
+VOCABULARY = ("tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.ggml.token_type")
 LONG_GEMMA3 = 131072
 """Gemma 3 of this context, or more, was trained with positions divided by 8."""
 LLAMA3_ENDS = {128001: "<|end_of_text|>", 128009: "<|eot_id|>"}
@@ -33,6 +37,7 @@ class _Changes:
     """What a file needs. `prefix`: the architecture its keys get; `keys`: new names; `values`: added or replaced.
 
     `tensors`, `ends`, `whole`: parts, ends and whole names of tensors, and what replaces them. `dropped`: keys that go.
+    `n_tokens`: tokens, and rows of the embedding, that are kept; None for all.
     """
 
     prefix: str = ""
@@ -42,6 +47,7 @@ class _Changes:
     ends: dict[str, str] = field(default_factory=dict)
     whole: dict[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
+    n_tokens: int | None = None
 
 
 def with_usual_names(header: Header) -> Header:
@@ -61,8 +67,17 @@ def with_usual_names(header: Header) -> Header:
     for info in header.tensors.values():
         name = _renamed(info.name, changes)
         tensors[name] = info if name == info.name else replace(info, name=name)
-    metadata = header.metadata.changed(keys, values, changes.dropped)
+    most = dict.fromkeys(VOCABULARY, changes.n_tokens) if changes.n_tokens is not None else {}
+    metadata = header.metadata.changed(keys, values, changes.dropped, most)
+    if changes.n_tokens is not None:
+        tensors[EMBEDDING] = _first_rows(tensors[EMBEDDING], changes.n_tokens)
     return replace(header, metadata=metadata, tensors=tensors)
+
+
+def _first_rows(info: TensorInfo, n_rows: int) -> TensorInfo:
+    """A matrix without its last rows."""
+    n_rows = min(n_rows, info.shape[0])
+    return replace(info, shape=(n_rows, *info.shape[1:]), nbytes=info.nbytes // info.shape[0] * n_rows)
 
 
 def _renamed(name: str, changes: _Changes) -> str:
@@ -97,6 +112,7 @@ def _gemma3(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes |
         return None
     changes = _Changes("gemma-embedding" if embeds else "")
     own = changes.prefix or "gemma3"
+    changes.n_tokens = _rows(tensors, EMBEDDING)
     changes.keys = {
         "gemma3.rope.global.freq_base": "gemma3.rope.freq_base",
         "gemma3.rope.local.freq_base": "gemma3.rope.freq_base_swa",
@@ -114,6 +130,40 @@ def _gemma3(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes |
         }
         changes.dropped = ("gemma3.attention.causal", "gemma3.attention.sliding_window_pattern")
     return changes
+
+
+def _gemma3n(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes | None:
+    """Gemma 3n with tokens of images and sounds, for which layers have no rows."""
+    n_tokens = _rows(tensors, LAYER_ROWS)
+    if n_tokens is None or n_tokens == _rows(tensors, EMBEDDING):
+        return None
+    return _Changes(values={"tokenizer.ggml.model": "llama"}, n_tokens=n_tokens)
+
+
+def _glm4_moe_lite(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes:
+    """GLM-4.7-Flash: widths of heads as they are multiplied, in place of those of cached latent rows."""
+    changes = _Changes("deepseek2", values={PRE: "glm4", "deepseek2.attention.head_count_kv": 1})
+    width, rank, rotary = (
+        metadata.get(f"glm4moelite.{key}")
+        for key in ("attention.key_length", "attention.kv_lora_rank", "rope.dimension_count")
+    )
+    if isinstance(width, int) and isinstance(rank, int) and isinstance(rotary, int):
+        own = "deepseek2.attention"
+        changes.values |= {f"{own}.key_length": rank + rotary, f"{own}.value_length": rank}
+        changes.values |= {f"{own}.key_length_mla": width, f"{own}.value_length_mla": width}
+    return changes
+
+
+def _bert(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes | None:
+    """Snowflake Arctic Embed 2, whose map of characters is in base64, a character in each entry of an array."""
+    written = metadata.get(CHARSMAP)
+    if not isinstance(written, list) or not all(isinstance(each, str) and len(each) == 1 for each in written):
+        return None
+    try:
+        decoded = base64.b64decode("".join(map(str, written)), validate=True)
+    except ValueError:
+        return None
+    return _Changes(values={CHARSMAP: np.frombuffer(decoded, np.uint8)})
 
 
 def _lfm2(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes | None:
@@ -178,6 +228,12 @@ def _llama3(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes |
     return _Changes(values=values | ({PRE: "llama-bpe"} if _lacks_pre(metadata) else {}))
 
 
+def _rows(tensors: Mapping[str, TensorInfo], name: str) -> int | None:
+    """The number of rows of a matrix; None if there is none."""
+    info = tensors.get(name)
+    return info.shape[0] if info is not None and len(info.shape) == 2 and info.shape[0] else None
+
+
 def _lacks_pre(metadata: Metadata) -> bool:
     return PRE not in metadata or _is(metadata, PRE, "") or _is(metadata, PRE, "default")
 
@@ -211,8 +267,11 @@ def _nemotron_h_moe(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _C
 _READERS: Mapping[str, Callable[[Metadata, Mapping[str, TensorInfo]], _Changes | None]] = MappingProxyType(
     {
         "gptoss": _gpt_oss,
+        "bert": _bert,
         "gemma3": _gemma3,
+        "gemma3n": _gemma3n,
         "gemma4": _gemma4,
+        "glm4moelite": _glm4_moe_lite,
         "lfm2": _lfm2,
         "llama": _llama3,
         "mistral3": _mistral3,

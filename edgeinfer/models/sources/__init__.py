@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from edgeinfer.errors import ModelNotFound
 from edgeinfer.models.delivery import ModelSource, SourceKind
+from edgeinfer.models.known_models import near_names
 from edgeinfer.registry import Registry
 
+MOST_NEAR = 3
+"""Most names that an error suggests."""
 SOURCES: Registry[SourceKind] = Registry(__name__, "SOURCE", "source")
 
 
@@ -18,11 +21,13 @@ def is_source(text: str) -> bool:
 
 
 def parse_source(text: str) -> ModelSource:
-    """The source that `text` names. Raises ModelNotFound, listing the possible forms."""
+    """The source that `text` names. Raises ModelNotFound, listing the possible forms and names that are near."""
     text = text.strip()
     kinds = SOURCES.entries().values()
     for kind in kinds:
         if kind.matches(text):
             return kind.parse(text)
     *forms, last = (kind.form for kind in kinds)
-    raise ModelNotFound(f"Don't know where to find {text!r}. Try {', '.join(forms)} or {last}")
+    near = near_names(text)[:MOST_NEAR]
+    meant = f"; did you mean {' or '.join(near)}?" if near else "."
+    raise ModelNotFound(f"Don't know where to find {text!r}{meant} Try {', '.join(forms)} or {last}")

@@ -28,7 +28,11 @@ from edgeinfer.models.repository_files import PREFERRED_QUANTS, choose_files, in
 from edgeinfer.models.sources.path import names_repository
 
 PREFIX = "hf:"
-PAGE = re.compile(r"https?://(?:www\.)?huggingface\.co/(?P<repo>[\w.\-]+/[\w.\-]+)(?:/tree/main)?/?")
+PAGE = re.compile(
+    r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<repo>[\w.\-]+/[\w.\-]+(?::[\w.\-]+)?)"
+    r"(?:/(?:tree|blob)/main(?:/(?:[\w.\-]+/)*(?P<part>[\w.\-]+))?)?/?(?:[?#].*)?"
+)
+"""The address of a page of a repository, a folder or a file in it, or the name by which Ollama pulls from the hub."""
 REPO = re.compile(r"(?P<repo>[\w.\-]+/[\w.\-]+)(?::(?P<quant>[\w.\-]+))?")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -161,8 +165,8 @@ def _listed(text: str, policy: DownloadPolicy) -> tuple[ListedModel, ...]:
         if not (shards := in_order(files)) or (source.quant is not None and shards != chosen):
             continue
         name = model_name_at(files[0])
-        nbytes = sum(sizes[file] for file in files)
-        found.append(ListedModel(f"{PREFIX}{source.repo}:{quant}", name, quant_of(name), nbytes, len(files)))
+        nbytes = sum(sizes[file] for file in shards)
+        found.append(ListedModel(f"{PREFIX}{source.repo}:{quant}", name, quant_of(name), nbytes, len(shards)))
     if not found:
         choose_files(list(sizes), None, source.repo)
     return tuple(sorted(found, key=lambda each: each.nbytes))
@@ -173,7 +177,8 @@ def _repository(text: str) -> str | None:
     if text.startswith(PREFIX):
         return text[len(PREFIX) :]
     if (page := PAGE.fullmatch(text)) is not None:
-        return page["repo"]
+        repo = page["repo"].removesuffix(":latest")
+        return f"{repo}:{page['part']}" if page["part"] and ":" not in repo else repo
     return text if names_repository(text) else None
 
 

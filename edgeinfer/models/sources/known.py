@@ -1,4 +1,4 @@
-"""A model by its short name: qwen3-4b, or qwen3-4b:Q8_0 for another quant than the usual one.
+"""A model by its short name: qwen3-4b, qwen3:4b, or qwen3-4b:Q8_0 for another quant than the usual one.
 
 In: a name of `known_models`. Out: what the source behind it delivers, recorded under the short name too.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgeinfer.models.delivery import Delivery, ListedModel, ModelSource, Pull, SourceKind
 from edgeinfer.models.download.policy import DownloadPolicy
-from edgeinfer.models.known_models import KnownModel, known_models
+from edgeinfer.models.known_models import known_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +30,20 @@ class KnownSource:
         return self.behind.fetch(pull)
 
 
-def _split(text: str) -> tuple[KnownModel | None, str | None]:
-    name, _, quant = text.strip().partition(":")
-    return known_models().get(name.lower()), quant or None
-
-
 def _matches(text: str) -> bool:
-    return _split(text)[0] is not None and not Path(text).exists()
+    return known_model(text)[0] is not None and not Path(text).exists()
 
 
 def _parse(text: str) -> ModelSource:
     from edgeinfer.models.sources import parse_source
 
-    known, quant = _split(text)
+    known, quant = known_model(text)
     behind = parse_source(text if known is None else known.source_of(quant))
     return behind if known is None else KnownSource(text.strip().lower() if quant is None else text.strip(), behind)
 
 
 def _listed(text: str, policy: DownloadPolicy) -> tuple[ListedModel, ...]:
-    known, quant = _split(text)
+    known, quant = known_model(text)
     if known is None:
         return ()
     found = known.quants if quant is None else {quant: known.quants.get(quant, 0)}

@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from edgeinfer.errors import BadGGUF, ModelNotFound
@@ -25,6 +28,7 @@ SYSTEM_FOLDERS = (Path("/usr/share/ollama/.ollama/models"), Path("/var/lib/ollam
 NAME = re.compile(r"(?:[\w][\w.\-]*/){0,3}[\w][\w.\-]*(?::[\w][\w.\-]*)?")
 DIGEST = re.compile(r"sha256[:\-]([0-9a-f]{64})")
 MANIFEST_CAP_BYTES = 1 << 20
+MANIFESTS_CAP = 5000
 
 
 def ollama_folders() -> tuple[Path, ...]:
@@ -89,17 +93,27 @@ def blob_path(folder: Path, digest: str) -> Path:
 
 def model_digest(manifest: Path) -> str:
     """The SHA-256 of the model in a manifest. Raises BadGGUF, OSError."""
-    if manifest.stat().st_size > MANIFEST_CAP_BYTES:
-        raise BadGGUF(f"{manifest} is too large for a manifest of Ollama")
-    try:
-        layers = json.loads(manifest.read_bytes())["layers"]
-        digests = [layer["digest"] for layer in layers if layer["mediaType"] == MODEL_LAYER]
-        matched = DIGEST.fullmatch(digests[0])
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        matched = None
+    digests = [digest for kind, digest in layers_of(manifest) if kind == MODEL_LAYER]
+    matched = DIGEST.fullmatch(digests[0]) if digests else None
     if matched is None:
         raise BadGGUF(f"{manifest} is no manifest of Ollama with a model in it")
     return matched[1]
+
+
+def layers_of(manifest: Path) -> list[tuple[str, str]]:
+    """The layers of a manifest: their media types and digests. Raises BadGGUF, OSError."""
+    if manifest.stat().st_size > MANIFEST_CAP_BYTES:
+        raise BadGGUF(f"{manifest} is too large for a manifest of Ollama")
+    try:
+        return [(str(each["mediaType"]), str(each["digest"])) for each in json.loads(manifest.read_bytes())["layers"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise BadGGUF(f"{manifest} is no manifest of Ollama with a model in it") from None
+
+
+def manifests_in(folder: Path) -> Iterator[Path]:
+    """The manifests in one of Ollama's folders, MANIFESTS_CAP at most: REGISTRY/NAMESPACE/NAME/TAG."""
+    with suppress(OSError):
+        yield from islice((folder / "manifests").glob("*/*/*/*"), MANIFESTS_CAP)
 
 
 def _what_there_is() -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edgeinfer.errors import BadTemplate, EdgeInferError
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 _KEY = "tokenizer.chat_template"
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _DEFAULT, _TOOL_USE = "default", "tool_use"
+USUAL_MARKS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {"chatml": frozenset({"<|im_start|>", "<|im_end|>"}), "gemma": frozenset({"<start_of_turn>", "<end_of_turn>"})}
+)
+"""Tokens of models that have a built-in template, if their files have none; Ollama's of Gemma 3 have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,8 @@ class Rendering:
 class ChatTemplate:
     """The chat templates of one model; one instance can be used by several threads.
 
-    `origin` says where they come from: "model", or the name or path of the template that is used instead; "chatml" or
-    "plain" for a model without one. `notices`: what to tell about a template that was chosen.
+    `origin` says where they come from: "model", or the name or path of the template that is used instead; "chatml",
+    "gemma" or "plain" for a model without one. `notices`: what to tell about a template that was chosen.
     """
 
     def __init__(
@@ -269,6 +274,9 @@ def _describe(error: Exception) -> str:
 
 
 def fallback(vocabulary: Vocabulary) -> TemplateChoice:
-    """The built-in template, "chatml" or "plain", for a model without one."""
+    """The built-in template, "chatml", "gemma" or "plain", for a model without one."""
     special = {vocabulary.tokens[token] for token in vocabulary.special_ids()}
-    return built_in("chatml" if {"<|im_start|>", "<|im_end|>"} <= special else "plain")
+    for name, marks in USUAL_MARKS.items():
+        if marks <= special:
+            return built_in(name)
+    return built_in("plain")

@@ -141,10 +141,12 @@ class SpacedPieces:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._tokens, self._types = vocabulary.tokens, vocabulary.types
+        # Some files have their bytes as ordinary tokens.
+        has_types = TokenType.BYTE in vocabulary.types or "<0x0A>" not in vocabulary.tokens
         self.byte_ids = {
             byte: token
             for token, kind in enumerate(vocabulary.types)
-            if kind == TokenType.BYTE
+            if kind == TokenType.BYTE or not has_types
             for byte in _byte(vocabulary.tokens[token])
         }
         self._bytes_of = {token: bytes([byte]) for byte, token in self.byte_ids.items()}

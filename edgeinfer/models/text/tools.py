@@ -209,7 +209,7 @@ class ToolReader:
         while self._end and rest.startswith(self._end):
             rest = rest.removeprefix(self._end).lstrip()
         self._held = rest
-        if not rest or (self._end.startswith(rest) and not self._is_final):
+        if not rest or self._end.startswith(rest):  # at the end of an answer, the rest of what was cut off
             return "", False
         self._place = "call" if self._form.shape == "bare" and rest[0] == "{" else "content"
         return "", True
@@ -224,7 +224,7 @@ def _is_begun(text: str, name: str) -> bool:
 def calls_of(value: str, form: ToolFormat, names: frozenset[str]) -> list[ToolCall] | None:
     """The calls in a JSON value; None if it calls none of these functions."""
     try:
-        found = json.loads(value, parse_constant=_no_number)
+        found = json.loads(value, parse_constant=_no_number, strict=False)  # small models write lines as they are
         return [_call_of(each, form, names) for each in (found if isinstance(found, list) else [found])]
     except (ValueError, RecursionError):
         return None
@@ -243,6 +243,7 @@ def checked_call(name: object, arguments: object, names: frozenset[str]) -> Tool
     """A call of one of these functions with an object. Raises ValueError for anything else."""
     if not isinstance(name, str) or name not in names:
         raise ValueError("no call")
+    arguments = {} if arguments is None else arguments
     if not isinstance(arguments, dict):
         raise ValueError("arguments are no object")
     text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)

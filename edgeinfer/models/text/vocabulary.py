@@ -31,6 +31,7 @@ _DEFAULT_IDS: dict[str, dict[str, int]] = {
 # Tokens that end an answer besides the end of a sequence and of a turn, and those around a gap to fill in.
 _ENDS = ("eom", "fim_pad", "fim_rep", "fim_sep")
 _GAP = ("fim_pre", "fim_suf", "fim_mid", "prefix", "suffix", "middle")
+_LISTS = {"suppress": "suppress_tokens", "eos": "eos_token_ids"}
 _ADDED = -1000.0
 """The score that converters give to tokens that a SentencePiece vocabulary does not have itself."""
 # The special tokens of Phi-3's SentencePiece vocabulary absorb the whitespace after them, except these.
@@ -137,9 +138,11 @@ class Vocabulary:
             add_bos=(_flag(metadata, "add_bos_token", adds_bos) or is_gemma) and ids["bos"] is not None,
             add_eos=_flag(metadata, "add_eos_token", is_bert or model == "t5") and ids["eos"] is not None,
             add_space_prefix=_flag(metadata, "add_space_prefix", is_spm),
-            end_of_generation=end_of_generation(special, (ids["eos"], eot_id, *(ids[name] for name in _ENDS))),
+            end_of_generation=end_of_generation(
+                special, (ids["eos"], eot_id, *(ids[name] for name in _ENDS), *_listed(metadata, "eos", len(tokens)))
+            ),
             strips_right=_strips_right(metadata, special) if is_spm else frozenset(),
-            suppressed=_suppressed(metadata, len(tokens)),
+            suppressed=frozenset(_listed(metadata, "suppress", len(tokens))),
         )
 
 
@@ -186,12 +189,13 @@ def _ids(metadata: TokenizerMetadata, model: str, n_tokens: int) -> dict[str, in
     return ids
 
 
-def _suppressed(metadata: TokenizerMetadata, n_tokens: int) -> frozenset[int]:
-    key = "tokenizer.ggml.suppress_tokens"
+def _listed(metadata: TokenizerMetadata, name: str, n_tokens: int) -> list[int]:
+    """The tokens of a list: `suppress_tokens`, and Ollama's `eos_token_ids`."""
+    key = f"tokenizer.ggml.{_LISTS[name]}"
     tokens = metadata.numbers(key) if key in metadata else ()
     if not isinstance(tokens, tuple) and tokens.dtype.kind not in "iu":
         raise BadGGUF(f"{key} must be an array of token ids, not of {tokens.dtype}")
-    return frozenset(int(token) for token in tokens if 0 <= token < n_tokens)
+    return [int(token) for token in tokens if 0 <= token < n_tokens]
 
 
 def _token_id(metadata: TokenizerMetadata, name: str, n_tokens: int, default: int | None) -> int | None:

@@ -14,6 +14,12 @@ from edgeinfer.models.store import ModelStore
 from tests.app.tui.models_app import QUICK
 
 
+@pytest.fixture(autouse=True)
+def keys_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests press keys as fast as only pastes come; where pastes are tested, this is undone."""
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.PASTED_S", 0)
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):

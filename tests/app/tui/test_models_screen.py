@@ -14,13 +14,12 @@ from textual.widgets import Input, Static
 from tiny_models import write_hollow_llama, write_model
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.catalogue.recommendation import recommended
 from edgeinfer.app.tui.screens.models import ChosenModel, ModelsScreen
 from edgeinfer.app.tui.screens.questions import ModelQuestion
 from edgeinfer.app.tui.widgets.model_list import ModelDetail, ModelTable, PullLines
-from edgeinfer.engine.kv.limits import memory_for_model
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.models.download.header import file_header
+from edgeinfer.models.known_models import known_models
 from edgeinfer.models.look import HeaderLook
 from edgeinfer.models.store import STARTER_NAME, ModelStore
 from edgeinfer.scheduling.machine.profile import Profile
@@ -377,10 +376,10 @@ async def test_models_that_suit_this_machine_are_offered(catalogue: Catalogue, t
         await pilot.press("r")
         await wait_until(pilot, lambda: "would suit this machine" in notice(app))
         await listed(pilot, app)
-        known = {entry.pull_name for entry in recommended("chat", memory_for_model(), None)}
-        offered = [row for row in rows(app) if row["name"] in known]
+        known = known_models()
+        offered = [row for row in rows(app) if row["name"].partition(":")[0] in known]
         assert offered
-        assert all((row["state"], row["fits"]) == ("offer", "yes") for row in offered)
+        assert all((row["state"], row["fits"], row["tok/s"][0]) == ("offer", "yes", "~") for row in offered)
         chosen = table(app).chosen
         assert chosen is not None
-        assert chosen.name == offered[0]["name"]
+        assert chosen.name == max((row["name"] for row in offered), key=lambda name: known[name.partition(":")[0]].rank)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from textual.app import App, ComposeResult
 from textual.events import Key
 
-from edgeinfer.app.tui.widgets.text_fields import Area, Field
+from edgeinfer.app.tui.widgets.text_fields import Area, DraftInput, Field
 from tests.app.tui.composer_app import ComposerApp
 from tests.app.tui.flows import wait_until
 
@@ -60,3 +61,62 @@ async def test_other_invisible_signs_are_not_typed(tmp_path: Path) -> None:
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.sent)
         assert app.sent[0].text == "ab"
+
+
+def press(app: App[None], text: str) -> None:
+    """Keys as a terminal without bracketed paste sends what is pasted."""
+    for sign in text:
+        app.post_message(Key("enter", "\r") if sign == "\n" else Key(sign, sign))
+
+
+PASTED = [
+    "\n".join(f"line {number} of thirty" for number in range(30)),
+    f"これは一行目です。\n{FAMILY} と 🇯🇵 の二行目\n三行目",
+    "one\n\n\ntwo\n",
+]
+
+
+@pytest.mark.parametrize("text", PASTED)
+async def test_line_ends_of_a_paste_without_marks_send_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.PASTED_S", 10.0)
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.JUST_NOW_S", 10.0)
+    app = ComposerApp(tmp_path)
+    async with app.run_test() as pilot:
+        press(app, text)
+        await wait_until(pilot, lambda: app.text == text)
+        assert not app.sent
+        monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.JUST_NOW_S", -1.0)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.sent)
+        assert [draft.text for draft in app.sent] == [text.strip("\n")]
+
+
+async def test_a_line_that_is_pasted_with_its_end_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.PASTED_S", 0.05)
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.JUST_NOW_S", 10.0)
+    app = ComposerApp(tmp_path)
+    async with app.run_test() as pilot:
+        press(app, "hello\n")
+        await wait_until(pilot, lambda: app.sent)
+        assert [draft.text for draft in app.sent] == ["hello"]
+
+
+async def test_a_paste_of_wide_signs_is_edited_by_words(tmp_path: Path) -> None:
+    lines = ["これは 一行目 です", f"{FAMILY} と 🇯🇵 の", "三行目"]
+    app = ComposerApp(tmp_path)
+    async with app.run_test(size=(40, 20)) as pilot:
+        app.paste("\n".join(lines))
+        await wait_until(pilot, lambda: app.text == "\n".join(lines))
+        assert not app.sent
+        field = app.query_one(DraftInput)
+        assert field.cursor_location == (2, 3)
+        assert app.cursor_position.x - field.content_region.x == 6  # three signs, two cells wide each
+        await pilot.press("ctrl+w")
+        assert app.text == "\n".join([*lines[:2], ""])
+        await pilot.press("up", "home", "backspace")
+        assert app.text == f"{lines[0]}{lines[1]}\n"
+        await pilot.resize_terminal(30, 12)
+        await pilot.press("enter")
+        assert [draft.text for draft in app.sent] == [f"{lines[0]}{lines[1]}"]

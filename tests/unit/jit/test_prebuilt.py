@@ -126,7 +126,7 @@ def spoiled(data: bytes) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("damage", ["index", "archive", "code"])
+@pytest.mark.parametrize("damage", ["index", "hash", "archive", "code"])
 def test_a_damaged_package_is_as_good_as_none(
     installed: Path, tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +137,8 @@ def test_a_damaged_package_is_as_good_as_none(
             data = path.read_bytes()
             if damage == "index" and path.name == INDEX:
                 data = data[: len(data) // 2]
+            elif damage == "hash" and path.name == INDEX:
+                data = data.replace(sources_hash(*catalogue.kernel_sources()).encode(), b"0" * 64)
             elif damage == "archive" and path.suffix == ".zip":
                 data = data[:100]
             elif damage == "code" and path.suffix == ".zip":

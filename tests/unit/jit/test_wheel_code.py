@@ -18,6 +18,7 @@ import pytest
 
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.memory import step
+from edgeinfer.jit.code import entry
 from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.prebuilt import TARGETS
@@ -29,12 +30,12 @@ from tests.unit.jit.wheel_code import EVERY_WHEEL, TRIPLES, WheelLibrary, link, 
 
 PRODUCT = "product-i4-32-f16"
 ISAS = ("amx", "avx512fp16", "avx512vnni", "avxvnni", "avx2", "neon")
-NAMES = ("rms_norm", "round_rows", *(f"{PRODUCT}-{isa}" for isa in ISAS))
+NAMES = ("rms_norm", "round_rows", "read_ticks", "serve", *(f"{PRODUCT}-{isa}" for isa in ISAS))
 PLACES = [
     (tag, name)
     for tag, triple in TRIPLES.items()
     for name, target in TARGETS.items()
-    if target.machine == triple.split("-")[0].replace("arm64", "aarch64")
+    if target.machine == triple.split("-")[0].replace("arm64", "aarch64") and (name != "amx" or "linux" in triple)
 ]
 DISASSEMBLER = "llvm-objdump"
 WANTED = {
@@ -61,6 +62,16 @@ LACKED = {
     "neon": "<unknown>",
 }
 """What no object file of a target may have. ARM's instructions are read by their features, x86's always."""
+FORMATS = {
+    "manylinux_2_17_x86_64": ("elf64-x86-64", "x86_64"),
+    "manylinux_2_17_aarch64": ("elf64-littleaarch64", "aarch64"),
+    "win_amd64": ("COFF-x86-64", "x86_64"),
+    "macosx_10_15_x86_64": ("Mach-O 64-bit x86-64", "x86_64"),
+    "macosx_11_0_arm64": ("Mach-O arm64", "aarch64"),
+}
+"""The kind of each wheel's object files and their machine, as LLVM's programs call them."""
+OF_SYSTEMS = {"memcpy", "memset", "_fltused"}
+"""What any system's C library has; Windows marks with the last one that numbers with a fraction are used."""
 
 read = pytest.mark.skipif(shutil.which(DISASSEMBLER) is None, reason=f"needs {DISASSEMBLER}")
 emulated = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
@@ -80,11 +91,13 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the object files of every wheel."""
     wheels = make(tmp_path_factory.mktemp("wheels"), *EVERY_WHEEL, "--only", *NAMES)
     assert len(wheels) == len(TRIPLES)
-    return unpack(wheels, tmp_path_factory.mktemp("objects"))
+    folder = unpack(wheels, tmp_path_factory.mktemp("objects"))
+    assert {(path.parent.name, path.name) for path in folder.glob("*/*")} == set(PLACES)
+    return folder
 
 
 @pytest.mark.parametrize(("tag", "target"), PLACES)
-def test_objects_link_and_need_nothing_else(objects: Path, tag: str, target: str) -> None:
+def test_objects_link(objects: Path, tag: str, target: str) -> None:
     assert {path.stem for path in (objects / tag / target).iterdir()} >= {"rms_norm"}
     link(objects, tag, target)
 
@@ -96,6 +109,28 @@ def test_kernels_of_every_system_compute_the_same(objects: Path, tag: str, case:
     library = WheelLibrary(objects, tag, "avx2", kernel_library())
     CASES[case](library)  # type: ignore[arg-type]
     assert library.names
+
+
+@read
+@pytest.mark.parametrize(("tag", "target"), PLACES)
+def test_objects_are_of_their_system_and_need_nothing_else(objects: Path, tag: str, target: str) -> None:
+    paths = sorted((objects / tag / target).iterdir())
+    headers = said("llvm-readobj", "--file-headers", *paths)
+    assert re.findall("^Format: (.*)$", headers, re.MULTILINE) == [FORMATS[tag][0]] * len(paths)
+    assert re.findall("^Arch: (.*)$", headers, re.MULTILINE) == [FORMATS[tag][1]] * len(paths)
+    prefix = "_" if tag.startswith("macosx") else ""
+    for path in paths:
+        symbols = [line.split()[-2:] for line in said("llvm-nm", path).splitlines()]
+        assert ["T", f"{prefix}{entry(path.stem)}"] in symbols
+        assert {name.removeprefix(prefix) for kind, name in symbols if kind == "U"} <= OF_SYSTEMS
+
+
+@read
+@pytest.mark.parametrize(("machine", "counter"), [("x86_64", "rdtsc"), ("aarch64", "CNTVCT_EL0")])
+def test_ticks_are_those_of_a_counter_that_programs_may_read(objects: Path, machine: str, counter: str) -> None:
+    paths = list((objects / f"manylinux_2_17_{machine}").glob("*/read_ticks.o"))
+    assert paths
+    assert all(counter in instructions(path, "") for path in paths)
 
 
 @read
@@ -145,6 +180,10 @@ def test_kernels_for_arm_give_the_same_bits(
 def instructions(path: Path, features: str) -> str:
     """The instructions of an object file, one a line; `features`: those whose instructions are known."""
     options = ["-d", "--no-show-raw-insn", "--no-leading-addr", *([f"--mattr={features}"] if features else [])]
-    done = subprocess.run([DISASSEMBLER, *options, path], capture_output=True, text=True, check=True)
-    lines = (line.strip() for line in done.stdout.splitlines() if line.startswith(("\t", " ")))
+    lines = (line.strip() for line in said(DISASSEMBLER, *options, path).splitlines() if line.startswith(("\t", " ")))
     return "\n".join(re.sub(r"<.*>", "", line).split("#")[0] for line in lines) + "\n"
+
+
+def said(*command: str | Path) -> str:
+    """What a program writes."""
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -43,7 +43,7 @@ for path in map(Path, paths):
     engine.finalize_object()
     assert engine.get_function_address(f"edgeinfer.{path.stem}"), path
 """
-"""Links object files as `KernelLibrary` does. LLVM ends the program at a reference that leads nowhere."""
+"""Links object files as `KernelLibrary` does. A reference that leads nowhere becomes zero there."""
 
 
 def make(folder: Path, *options: str) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.operands import RopePermutation
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
@@ -73,12 +73,6 @@ def test_layers_of_deci_may_lack_parts() -> None:
     products = {name: [op for op in ops if isinstance(op, MatMul)] for name, ops in stages.items()}
     assert [len(products[f"blk.{number}"]) for number in range(5)] == [7, 4, 3, 0, 7]
     assert len(model.spec.kv) == 2
-
-
-def test_mpt_that_clamps_is_refused(tmp_path: Path) -> None:
-    keys = sizes("mpt", attention__clamp_kqv=8.0, attention__layer_norm_epsilon=1e-5)
-    with pytest.raises(UnsupportedModel, match="mpt clamps"):
-        spec_of(keyed(tmp_path, "mpt", keys), llama_tensors())
 
 
 @pytest.mark.parametrize(("n_layers", "alibi"), [(2, None), (40, 8.0)])

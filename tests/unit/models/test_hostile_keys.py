@@ -134,5 +134,5 @@ def test_groups_of_experts_of_which_nothing_says_how_many_are_used_are_refused(t
 
 def test_layers_with_other_numbers_of_experts_are_refused(tmp_path: Path) -> None:
     for key in ("expert_used_count", "expert_feed_forward_length"):
-        with pytest.raises(EdgeInferError, match=rf"nemotron_h_moe\.{key}"):
-            spec_with(tmp_path, "converted/nemotron-h-moe-bf16", **{key: [0, 2, 0, 0, 1]})
+        with pytest.raises(EdgeInferError, match=rf"glm4moe\.{key}"):
+            spec_with(tmp_path, "glm4moe-q8_0", **{key: [2, 2, 1]})

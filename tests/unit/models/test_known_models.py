@@ -35,6 +35,18 @@ def test_an_entry_is_sound(model: KnownModel) -> None:
     assert model.licence
 
 
+def test_names_differ_however_they_are_written() -> None:
+    bare = [re.sub(r"[^a-z0-9]", "", name) for name in MODELS]
+    assert len(set(bare)) == len(bare)
+
+
+@pytest.mark.parametrize("name", ["gemma-3-27b", "gemma-4-e4b", "gpt-oss-20b"])
+def test_layers_with_windows_are_told(name: str) -> None:
+    model = MODELS[name]
+    assert model.window_numbers > model.kv_numbers > 0 or name == "gpt-oss-20b"
+    assert 0 < model.window <= 1024
+
+
 def test_there_are_models_for_every_task_and_most_open() -> None:
     assert len(MODELS) >= 60
     assert len({model.source for model in MODELS.values()}) == len(MODELS)
@@ -53,6 +65,10 @@ def test_there_are_models_for_every_task_and_most_open() -> None:
         ("Qwen3-8B", "hf:qwen/qwen3-8b-gguf:q4_k_m"),
         ("qwen3-8b:Q8_0", "hf:qwen/qwen3-8b-gguf:q8_0"),
         ("smollm2-135m", STARTER_SOURCE),
+        ("qwen3:8b", "hf:qwen/qwen3-8b-gguf:q4_k_m"),
+        ("Qwen3:8B:q8_0", "hf:qwen/qwen3-8b-gguf:q8_0"),
+        ("llama3.2:1b", "hf:bartowski/llama-3.2-1b-instruct-gguf:q4_k_m"),
+        ("phi4", "hf:bartowski/phi-4-gguf:q4_k_m"),
     ],
 )
 def test_a_name_is_a_source(text: str, key: str) -> None:
@@ -60,7 +76,9 @@ def test_a_name_is_a_source(text: str, key: str) -> None:
 
 
 def test_what_is_no_name_is_no_source() -> None:
-    for text in ("qwen3", "smollm", "qwen3-8b-"):
-        with pytest.raises(ModelNotFound):
+    for text in ("qwen3", "smollm", "qwen3-88b", "qwen3-8b:9"):
+        with pytest.raises(ModelNotFound, match="did you mean "):
             parse_source(text)
+    with pytest.raises(ModelNotFound, match=r"'xyzzy'\. Try hf:"):
+        parse_source("xyzzy")
     assert parse_source("qwen3-8b/x").key == "hf:qwen3-8b/x"

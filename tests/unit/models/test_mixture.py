@@ -87,12 +87,6 @@ def test_a_mixture_without_experts_is_refused(tmp_path: Path, architecture: str)
         spec_of(keyed(tmp_path, architecture, sizes(architecture)), mixture_tensors())
 
 
-def test_clamped_values_are_refused(tmp_path: Path) -> None:
-    keys = sizes("olmoe", attention__clamp_kqv=8.0, **COUNTS)
-    with pytest.raises(UnsupportedModel, match="clamps"):
-        spec_of(keyed(tmp_path, "olmoe", keys), mixture_tensors())
-
-
 def test_experts_of_a_layer_in_different_formats_are_refused_by_the_cpu(tmp_path: Path) -> None:
     tensors = {name: info for name, info in mixture_tensors().items() if "_exps" not in name}
     for layer in range(2):

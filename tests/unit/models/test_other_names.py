@@ -11,6 +11,7 @@ import pytest
 
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.models.architectures import OF_OTHER_KINDS, architecture_of
 from edgeinfer.models.load import left_out, open_model
 from tests.golden.goldens import DATA
 
@@ -155,3 +156,26 @@ def test_a_file_that_says_so_is_read_as_a_whole(tmp_path: Path) -> None:
         with pytest.raises(UnsupportedModel, match="writes none"):
             "".join(llm.complete(PROMPT, max_tokens=1))
     assert float(whole @ causal) < 0.99
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("dream", "diffusion"),
+        ("rnd1", "diffusion"),
+        ("t5", "t5encoder"),
+        ("eagle3", "guesses tokens"),
+        ("clip", "image"),
+    ],
+)
+def test_files_of_other_kinds_say_what_they_are(key: str, message: str) -> None:
+    with pytest.raises(UnsupportedModel, match=message) as refused:
+        architecture_of(key)
+    assert "edgeinfer has:" not in str(refused.value)
+
+
+def test_no_name_is_both_open_and_refused() -> None:
+    for _, names in OF_OTHER_KINDS:
+        for name in names:
+            with pytest.raises(UnsupportedModel, match=f"is '{name}': it "):
+                architecture_of(name)

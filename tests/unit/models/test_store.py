@@ -236,11 +236,26 @@ def test_the_page_of_a_repository_means_it(page: str) -> None:
     assert parse_source(page).text == parse_source("user/repo").text == "hf:user/repo"
 
 
+@pytest.mark.parametrize(
+    ("page", "source"),
+    [
+        ("hf.co/u/r", "hf:u/r"),
+        ("hf.co/u/r:latest", "hf:u/r"),
+        ("huggingface.co/u/r:Q8_0", "hf:u/r:Q8_0"),
+        ("https://huggingface.co/u/r?show_file_info=m.gguf", "hf:u/r"),
+        ("https://huggingface.co/u/r/tree/main/UD-Q4_K_XL", "hf:u/r:UD-Q4_K_XL"),
+        ("https://huggingface.co/u/r/blob/main/Q8_0/m-Q8_0.gguf", "hf:u/r:m-Q8_0.gguf"),
+    ],
+)
+def test_addresses_that_people_copy_name_repositories_and_files(page: str, source: str) -> None:
+    assert parse_source(page).text == source
+
+
 def test_what_is_no_source_is_told_what_to_try() -> None:
     with pytest.raises(ModelNotFound) as raised:
-        parse_source("llama")
+        parse_source("xyzzy")
     assert str(raised.value) == (
-        "Don't know where to find 'llama'. Try hf:USER/REPO[:QUANT], a name of edgeinfer models --recommend, "
+        "Don't know where to find 'xyzzy'. Try hf:USER/REPO[:QUANT], a name of edgeinfer models --recommend, "
         "ollama:NAME[:TAG], a path to a .gguf file, pypi:PACKAGE[==VERSION] or https://…/MODEL.gguf"
     )
 

@@ -73,6 +73,7 @@ except PullStopped:
 
 
 MIXED = ["m-UD-Q4_K_XL.gguf", "m-Q4_K_M.gguf", "mtp-m-Q8_0.gguf", "m.mmproj-q8_0.gguf", "imatrix_unsloth.gguf"]
+TWICE = ["m-q4_k_m.gguf", *(f"m-{quant}-0000{n}-of-00002.gguf" for quant in ("q4_k_m", "q8_0") for n in (1, 2))]
 FOLDERS = ["Q4_K_M/model.gguf", "Q8_0/model.gguf"]
 
 
@@ -92,6 +93,12 @@ FOLDERS = ["Q4_K_M/model.gguf", "Q8_0/model.gguf"]
         (["m-UD-IQ2_M.gguf", "m-IQ2_M.gguf"], "UD-IQ2_M", ["m-UD-IQ2_M.gguf"]),
         (["m-NVFP4.gguf", "m-BF16.gguf"], "NVFP4", ["m-NVFP4.gguf"]),
         (["m.i1-Q4_K_M.gguf", "m.i1-Q4_K_S.gguf"], "i1-Q4_K_M", ["m.i1-Q4_K_M.gguf"]),
+        (["m-IQ4_XS-imat.gguf", "m-Q4_K_M-imat.gguf"], None, ["m-Q4_K_M-imat.gguf"]),
+        (["m-imatrix-Q4_K_M.gguf", "m-imatrix.gguf", "imatrix-Q8_0.gguf"], None, ["m-imatrix-Q4_K_M.gguf"]),
+        (["Q4_K_M.gguf", "Q8_0.gguf"], "q8_0", ["Q8_0.gguf"]),
+        (["m-fp16.gguf"], "F16", ["m-fp16.gguf"]),
+        (TWICE, None, ["m-q4_k_m.gguf"]),
+        (TWICE, "q8_0", ["m-q8_0-00001-of-00002.gguf", "m-q8_0-00002-of-00002.gguf"]),
         (FOLDERS, "Q8_0", ["Q8_0/model.gguf"]),
         (FOLDERS, None, ["Q4_K_M/model.gguf"]),
         (["x-UD-Q3_K_XL/model.gguf", "mmproj/model.gguf"], None, ["x-UD-Q3_K_XL/model.gguf"]),

@@ -194,7 +194,7 @@ class Composer(Sending):
     def action_send(self) -> None:
         """Accept the highlighted completion, else send the draft. Runs after all earlier keys have been processed."""
         self._only_in_draft()
-        self.send()
+        self._draft.enter(self._send)
 
     def _send(self) -> None:
         self._catch_up()

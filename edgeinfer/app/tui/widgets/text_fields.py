@@ -2,11 +2,14 @@
 
 In: keys, pastes, the input history. Out: Textual's own messages, `EntryLine.Entered` and `DraftInput.LongPaste`. All of
 them accept the joiners inside multi-person emoji and inside Persian and Hindi words, which Textual drops like other
-non-printing characters; pastes lose their control characters.
+non-printing characters; pastes lose their control characters. Keys that come as fast as no one types were pasted in a
+terminal that does not say so: their line ends send nothing.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import events, on
@@ -14,6 +17,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.message import Message
+from textual.timer import Timer
 from textual.widgets import Input, Static, TextArea
 
 from edgeinfer.app.chat.input_history import HistoryWalk, InputHistory
@@ -21,6 +25,10 @@ from edgeinfer.app.plain_text import harmless
 
 JOINERS = frozenset("\u200c\u200d")
 LONG_PASTE_CHARACTERS = 4000
+PASTED_S = 0.02
+"""Keys that follow each other within this time were pasted, in a terminal that does not mark pastes; 0: none were."""
+JUST_NOW_S = 0.1
+"""Enter waits for such a key if another key came this recently."""
 
 
 class Field(Input):
@@ -151,6 +159,48 @@ class DraftInput(Area):
         self.cursor_blink = False  # a blinking cursor would redraw twice a second
         self._walk = HistoryWalk(history)
         self._walked = ""  # text inserted from the history
+        self._key_s = -math.inf  # when the last key was pressed
+        self._held: tuple[Timer, Callable[[], None]] | None = None  # Enter, until it is known whether a key follows
+        self._is_pasting = False  # keys follow each other as fast as no one types, and lines began among them
+
+    def enter(self, send: Callable[[], None]) -> None:
+        """Enter was pressed: call `send` after all earlier keys; among pasted ones, begin a line instead."""
+        self.call_later(self._enter, send)
+
+    def _enter(self, send: Callable[[], None]) -> None:
+        now = events.Event().time  # by the clock of keys
+        if not PASTED_S or now - self._key_s > JUST_NOW_S:
+            send()
+        elif self._is_pasting:
+            self.type("\n")
+        elif self._held is not None:
+            self._begin_pasted_line()
+            self.type("\n")
+        else:
+            self._held = self.set_timer(PASTED_S, self._send_held), send
+
+    async def _on_key(self, event: events.Key) -> None:
+        is_fast = event.time - self._key_s < PASTED_S
+        self._key_s = event.time
+        if self._held is None:
+            self._is_pasting = self._is_pasting and is_fast
+        elif is_fast:
+            self._begin_pasted_line()
+        else:
+            self._send_held()
+
+    def _begin_pasted_line(self) -> None:
+        """Begin a line where Enter was pressed."""
+        if self._held is not None:
+            self._held[0].stop()
+        self._held, self._is_pasting = None, True
+        self.type("\n")
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held[0].stop()
+            held[1]()
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()

@@ -15,7 +15,6 @@ from edgeinfer.backends.cpu.kernels.recurrence import (
     copy_numbers,
     copy_scalars,
     keeping,
-    softplus,
     step_at,
     walking,
 )
@@ -66,7 +65,7 @@ def prepare(pointer, worker, work_split):
             make_unit(key, args.width, np.float32(1.0))
         decay, strength = args.decay + token * args.decay_stride, args.strength + token * args.strength_stride
         for index in range(0, args.n_decays * 4, 64):
-            soft = softplus(simd.add(simd.load(decay + index), simd.load(args.shift + index)))
+            soft = simd.activated("softplus", simd.add(simd.load(decay + index), simd.load(args.shift + index)))
             simd.store(decay + index, simd.exp(simd.mul(simd.load(args.rate + index), soft)))
         for index in range(0, args.heads * 4, 64):
             turned = simd.exp(simd.sub(zero, simd.load(strength + index)))

@@ -1,11 +1,11 @@
-"""Mixtures of experts: a router's shares, the grouping of a pass's tokens by expert, and products expert by expert.
+"""Mixtures of experts: the grouping of a pass's tokens by expert, and products expert by expert.
 
 Memory: shares float32[n, E], zero for experts that the token does not use. A pair is a token and an expert with a share
 in it; pairs are numbered expert by expert, within each token by token. Every worker lists them for itself
 (`EXPERT_LISTS` says how they lie), so that needs no barrier. Rows of a pair: activations of its token, as int8 records
 in the tiles of its expert's tokens (`rounded.tile_of`) or as floats, and its hidden row. Products are those of
 `kernels.matmul.integers` and `kernels.matmul.floats`, called once for each expert that has tokens, through a table of
-addresses of its panels. NumPy twins: `ops.router`, `ops.experts`.
+addresses of its panels. NumPy twin: `ops.experts`.
 """
 
 from __future__ import annotations
@@ -19,136 +19,15 @@ from edgeinfer.backends.cpu.layout.chosen_records import (
     EXPERT_HIDDEN,
     EXPERT_LISTS,
     EXPERT_PRODUCTS,
-    MOST_EXPERTS,
-    ROUTER,
 )
 from edgeinfer.backends.cpu.layout.records import FLOAT_PRODUCT, PLAIN, PRODUCT, ROUND_ROWS, SWIGLU_OAI
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
-router_at, lists_at, products_at, hidden_at = (
-    simd.record_at(kind) for kind in (ROUTER, EXPERT_LISTS, EXPERT_PRODUCTS, EXPERT_HIDDEN)
-)
+lists_at, products_at, hidden_at = (simd.record_at(kind) for kind in (EXPERT_LISTS, EXPERT_PRODUCTS, EXPERT_HIDDEN))
 product_at, float_product_at, rounding_at = (simd.record_at(kind) for kind in (PRODUCT, FLOAT_PRODUCT, ROUND_ROWS))
 PRODUCT_BYTES = PRODUCT.itemsize
-POWERS_BYTES = 4 * MOST_EXPERTS
-LOWEST = np.float32(-3e38)
-TAKEN = np.float32(-np.inf)
-
-
-@inline
-def softmax_powers(scores, n_experts, powers):
-    """e^(score - highest) of a token, zero beyond its experts; returns their sum, NaN if a score is not finite."""
-    highest, strange = simd.splat(LOWEST), simd.splat(np.float32(0.0))
-    for first in range(0, n_experts, 16):
-        value = simd.keep_lanes(simd.load(scores + 4 * first), 0, n_experts - first, LOWEST)
-        highest = simd.maximum(highest, value)
-        strange = simd.fma(value, simd.splat(np.float32(0.0)), strange)
-    most, total = simd.splat(simd.max_lanes(highest)), strange
-    for first in range(0, n_experts, 16):
-        power = simd.exp(simd.sub(simd.load(scores + 4 * first), most))
-        power = simd.keep_lanes(power, 0, n_experts - first, np.float32(0.0))
-        simd.store(powers + 4 * first, power)
-        total = simd.add(total, power)
-    return simd.sum_lanes(total)
-
-
-@inline
-def sigmoid_powers(scores, n_experts, powers):
-    """1 / (1 + e^-score) of a token's experts; returns 1, NaN if a score is not finite."""
-    one, strange = simd.splat(np.float32(1.0)), simd.splat(np.float32(0.0))
-    for first in range(0, n_experts, 16):
-        value = simd.keep_lanes(simd.load(scores + 4 * first), 0, n_experts - first, np.float32(0.0))
-        strange = simd.fma(value, simd.splat(np.float32(0.0)), strange)
-        turned = simd.exp(simd.sub(simd.splat(np.float32(0.0)), value))
-        simd.store(powers + 4 * first, simd.div(one, simd.add(one, turned)))
-    return np.float32(1.0) + simd.sum_lanes(strange)
-
-
-@inline
-def take_highest(left, n_experts):
-    """Take the expert with the highest score among those left, the first of equals; -1 if none is left."""
-    found, highest = -1, LOWEST
-    for expert in range(n_experts):
-        score = simd.load_float(left + 4 * expert)
-        if score != TAKEN and (found < 0 or score > highest):
-            found, highest = expert, score
-    if found >= 0:
-        simd.store_float(left + 4 * found, TAKEN)
-    return found
-
-
-@inline
-def group_quality(ranks, size):
-    """The sum of the two highest ranks of a group."""
-    first, second = simd.load_float(ranks), LOWEST
-    for expert in range(1, size):
-        rank = simd.load_float(ranks + 4 * expert)
-        if rank > first:
-            first, second = rank, first
-        elif rank > second:
-            second = rank
-    return first + second if size > 1 else first
-
-
-@inline
-def leave_best_groups(ranks, n_experts, groups, active, quality):
-    """Lower the ranks of experts outside the best groups below all others; `quality`: scratch, a float per group."""
-    size = n_experts // groups
-    for group in range(groups):
-        simd.store_float(quality + 4 * group, group_quality(ranks + 4 * size * group, size))
-    for _ in range(active):
-        take_highest(quality, groups)
-    for group in range(groups):
-        if simd.load_float(quality + 4 * group) != TAKEN:
-            for expert in range(size * group, size * (group + 1)):
-                simd.store_float(ranks + 4 * expert, LOWEST)
-
-
-@inline
-def route_token(args, scores, out, powers, quality):
-    """The shares of one token."""
-    total = np.float32(0.0)
-    if args.sigmoid != 0:
-        total = sigmoid_powers(scores, args.n_experts, powers)
-    else:
-        total = softmax_powers(scores, args.n_experts, powers)
-    for expert in range(args.n_experts):
-        rank = simd.load_float(scores + 4 * expert)
-        if args.groups > 1:
-            rank = simd.load_float(powers + 4 * expert) / total
-        if args.bias != 0:
-            rank = simd.load_float(powers + 4 * expert) / total + simd.load_float(args.bias + 4 * expert)
-        simd.store_float(out + 4 * expert, rank)
-    if args.groups > 1:
-        leave_best_groups(out, args.n_experts, args.groups, args.active_groups, quality)
-    strange, taken = total - total, np.float32(0.0)
-    for _ in range(args.active):
-        expert = take_highest(out, args.n_experts)
-        if expert >= 0:
-            taken += simd.load_float(powers + 4 * expert)
-    if args.normalised != 0:
-        total = taken + strange
-    for expert in range(args.n_experts):
-        share = np.float32(0.0)
-        if simd.load_float(out + 4 * expert) == TAKEN:
-            share = simd.load_float(powers + 4 * expert) / total * args.scale
-            if args.scales != 0:
-                share *= simd.load_float(args.scales + 4 * expert)
-        simd.store_float(out + 4 * expert, share)
-
-
-def route(pointer, worker, work_split):
-    """The shares of each worker's tokens, or of all tokens in its own copy."""
-    args = router_at(pointer)
-    count, powers, quality = simd.load_int64(args.count), simd.stack_space(POWERS_BYTES), simd.stack_space(POWERS_BYTES)
-    first, stop = share_start(work_split, worker, count), share_start(work_split, worker + 1, count)
-    if args.own_stride != 0:
-        first, stop = 0, count
-    for token in range(first, stop):
-        out = args.out + worker * args.own_stride + token * args.out_stride
-        route_token(args, args.scores + token * args.scores_stride, out, powers, quality)
 
 
 @inline
@@ -311,9 +190,11 @@ def swiglu_oai(gate, up):
 
 
 @inline
-def join_halves(args, expert, gate, up, at):
-    """Hidden values of an expert from a gate and an up product, with their biases."""
+def join_halves(args, expert, gate, up, before, at):
+    """Hidden values of an expert from a gate and an up product times a factor, with their biases."""
     first, second = simd.load(gate + at), simd.load(up + at)
+    if args.scales_source != 0:
+        first, second = simd.mul(first, before), simd.mul(second, before)
     if args.gate_bias != 0:
         first = simd.add(first, simd.load(args.gate_bias + expert * args.stride + at))
         second = simd.add(second, simd.load(args.up_bias + expert * args.stride + at))
@@ -326,14 +207,18 @@ def join_halves(args, expert, gate, up, at):
 def weigh(args, expert, pair, share, row):
     """Write share * hidden of a pair into a row, after what the product did not do: join gate and up, or activate."""
     gate, up = args.gate + pair * args.stride, args.up + pair * args.stride
-    factor = simd.splat(share)
+    before, factor = simd.splat(share), simd.splat(share)
+    if args.scales_source != 0:
+        factor = simd.splat(np.float32(1.0))
     for at in range(0, args.stride, 64):
         value = simd.load(gate + at)
         if args.curve != PLAIN:
             if args.up == 0:
+                if args.scales_source != 0:
+                    value = simd.mul(value, before)
                 value = activated(args.curve, value)
             else:
-                value = join_halves(args, expert, gate, up, at)
+                value = join_halves(args, expert, gate, up, before, at)
         simd.store(row + at, simd.mul(value, factor))
 
 

@@ -1,4 +1,4 @@
-"""Kernels over rows of several equal parts, by tokens: parts mixed, a row added to parts.
+"""Kernels over rows of several equal parts, by tokens: parts mixed, a row added to parts, heads gated.
 
 Memory: buffers float32[n, stride / 4]; a part is whole vectors of 16. Factors are read one by one. Their NumPy twins
 are in `graph.ops`.
@@ -44,3 +44,16 @@ def add_to_parts(pointer, worker, work_split):
             factor = simd.splat(share)
             for at in range(0, args.part_bytes, 64):
                 simd.store(out + at, simd.fma(factor, simd.load(source + at), simd.load(out + at)))
+
+
+def gated_heads(pointer, worker, work_split):
+    """out's part i *= softplus(factors[i])."""
+    args = parts_at(pointer)
+    count = simd.load_int64(args.count)
+    for row in range(share_start(work_split, worker, count), share_start(work_split, worker + 1, count)):
+        for part in range(args.parts):
+            out = args.out + row * args.out_stride + part * args.part_bytes
+            gate = simd.splat(simd.load_float(args.factors + row * args.factors_stride + 4 * part))
+            factor = simd.activated("softplus", gate)
+            for at in range(0, args.part_bytes, 64):
+                simd.store(out + at, simd.mul(factor, simd.load(out + at)))

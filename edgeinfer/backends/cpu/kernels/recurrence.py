@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.layout.records import MOST_DELTA_WIDTH
 from edgeinfer.backends.cpu.layout.step_records import ROW, ROW_INTS, SAVE, SAVE_INTS, STATE_STEP
@@ -27,26 +25,6 @@ FIRST, STOP, SLOT, SETTLED, KEPT = (ROW[name] for name in ("first", "stop", "slo
 ROW_BYTES, SAVE_BYTES = 4 * ROW_INTS, 4 * SAVE_INTS
 SAVED_ROW, LAST, TARGET = (SAVE[name] for name in ("row", "last", "slot"))
 TILE_BYTES = 64 * MOST_DELTA_WIDTH
-ODD = (2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 / 15.0)
-
-
-@inline
-def softplus(x):
-    """log(1 + e^x), as max(x, 0) + 2 artanh(s), s = z / (2 + z), z = e^-|x|: s is at most 1/3, nine terms suffice."""
-    zero = simd.splat(np.float32(0.0))
-    z = simd.exp(simd.sub(zero, simd.absolute(x)))
-    s = simd.div(z, simd.add(simd.splat(np.float32(2.0)), z))
-    square = simd.mul(s, s)
-    total = simd.splat(np.float32(2.0 / 17.0))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[6])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[5])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[4])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[3])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[2])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[1])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[0])))
-    total = simd.fma(total, square, simd.splat(np.float32(2.0)))
-    return simd.fma(total, s, simd.maximum(x, zero))
 
 
 @inline

@@ -1,4 +1,4 @@
-"""Kernels over rows of float32 buffers: norms, activations, addition, soft cap, zeros, output rows, their peaks.
+"""Kernels over rows of float32 buffers: norms, activations, addition, caps, zeros, output rows, their peaks.
 
 Memory: buffers float32[n, stride / 4], rows zero-padded to whole vectors of 16. Kernels that split by tokens give each
 worker a run of rows. Kernels that split by columns give it a run of pairs of vectors of every row, the same run as a
@@ -105,6 +105,18 @@ def act(activation):
                 simd.store(args.out + at, simd.activated(activation, simd.load(args.source + at)))
 
     return act
+
+
+def clip(pointer, worker, work_split):
+    """out = source, but not outside -cap to cap, by columns."""
+    args = columns_at(pointer)
+    pairs = args.n_vectors // 2
+    least, zero = simd.splat(-args.cap), simd.splat(np.float32(0.0))
+    for row in range(simd.load_int64(args.count)):
+        for index in range(2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)):
+            at = row * args.stride + index * 64
+            turned = simd.sub(zero, simd.maximum(least, simd.load(args.source + at)))  # NaN stays NaN
+            simd.store(args.out + at, simd.sub(zero, simd.maximum(least, turned)))
 
 
 def xielu(pointer, worker, work_split):

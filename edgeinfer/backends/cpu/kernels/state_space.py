@@ -16,7 +16,6 @@ from edgeinfer.backends.cpu.kernels.recurrence import (
     copy_numbers,
     copy_scalars,
     keeping,
-    softplus,
     step_at,
     walking,
 )
@@ -49,7 +48,8 @@ def prepare(pointer, worker, work_split):
     for token in range(start, stop):
         steps = args.steps + token * args.steps_stride
         for index in range(0, args.n_steps * 4, 64):
-            simd.store(steps + index, softplus(simd.add(simd.load(steps + index), simd.load(args.shift + index))))
+            shifted = simd.add(simd.load(steps + index), simd.load(args.shift + index))
+            simd.store(steps + index, simd.activated("softplus", shifted))
     keep_open(args, step_at(args.states_step), start, stop)
 
 

@@ -42,7 +42,8 @@ def size(work_split):
 def ticks(builder):
     """The time stamp counter now."""
     if simd.IS_ARM:  # the counter that llvm.readcyclecounter takes there traps outside the kernel
-        return builder.asm(ir.FunctionType(emit.I64, []), "mrs $0, cntvct_el0", "=r", [], side_effect=True)
+        counter = builder.module.add_metadata([ir.MetaDataString(builder.module, "cntvct_el0")])
+        return emit.call(builder, "llvm.read_volatile_register.i64", emit.I64, [counter])
     return emit.call(builder, "llvm.readcyclecounter", emit.I64, [])
 
 

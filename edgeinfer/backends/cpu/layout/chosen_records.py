@@ -18,15 +18,17 @@ ROUTER = np.dtype(
         ("n_experts", "i8"),
         ("active", "i8"),
         ("sigmoid", "i8"),
+        ("mixer", "i8"),
         ("normalised", "i8"),
         ("bias", "i8"),  # float32[n_experts], added to shares for ranking; 0: scores are ranked
         ("groups", "i8"),  # of neighbouring experts; only experts of the best groups may be chosen; 1: no groups
         ("active_groups", "i8"),
+        ("rated_by", "i8"),  # how many of its experts rate a group: one or two
         ("scales", "i8"),  # float32[n_experts], by which shares are multiplied; 0: none
         ("scale", "f4"),
     ]
 )
-"""Record of `kernels.experts.route`."""
+"""Record of `kernels.routing.route`."""
 
 EXPERT_LISTS = np.dtype(
     [
@@ -87,6 +89,7 @@ EXPERT_HIDDEN = np.dtype(
         ("up_bias", "i8"),
         ("scratch", "i8"),  # one row for each worker
         ("scratch_stride", "i8"),
+        ("scales_source", "i8"),  # 1: shares multiply products, not hidden rows; unless `curve` is PLAIN
         ("rounding", "i8"),  # ROUND_ROWS of these rows; 0: they stay floats
         ("out", "i8"),
         ("own_stride", "i8"),  # bytes between the copies of two workers, who then each take all rows; 0: they share

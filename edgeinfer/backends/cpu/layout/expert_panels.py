@@ -33,7 +33,7 @@ class ExpertPanels:
     up: Panel
     down: Panel
     is_plain: bool = True
-    """Whether hidden rows are activation(gate) * up, without biases."""
+    """Whether hidden rows are activation(gate) * up, without biases or shares in between."""
 
     @property
     def all(self) -> tuple[Panel, ...]:
@@ -78,7 +78,8 @@ def expert_panels(op: Experts, tensors: Mapping[str, TensorInfo]) -> ExpertPanel
         found.append(panel_of(matrices[0], tensors))
     *gates, up, down = found
     return ExpertPanels(
-        gates[0] if gates else None, up, down, is_plain=op.biases is None and op.activation != "swiglu_oai"
+        *(gates[0] if gates else None, up, down),
+        is_plain=op.biases is None and op.activation != "swiglu_oai" and not op.scales_source,
     )
 
 

@@ -18,7 +18,7 @@ from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Rows, Weight
 from edgeinfer.graph.ops.add_scaled import AddScaled
-from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.attention import FARTHEST, Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
@@ -37,6 +37,9 @@ CHUNK = PAGE
 CHUNK_PAGES = CHUNK // PAGE
 SCORE_BYTES = 4 * CHUNK
 """Bytes of the scores of a query row over a chunk."""
+BIAS_REACH = FARTHEST + LANES - 1
+"""Biases of distances are held for this far on both sides, so that a vector beyond `FARTHEST` has a place to read."""
+BIASES = 2 * (BIAS_REACH + 1)
 SPLIT_TOKENS = 8
 """Passes of up to this many tokens split attention by chunks of positions, larger ones by tiles of tokens."""
 TILE_ROWS = 48

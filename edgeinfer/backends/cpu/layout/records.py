@@ -310,6 +310,7 @@ ATTENTION = np.dtype(
         *((name, "i8") for name in ("heads", "kv_heads", "key_width", "key_padded", "value_width", "value_padded")),
         ("full", "i8"),  # 1: a token sees its whole text, or all positions less than `window` away
         ("window", "i8"),  # positions a token sees, itself included
+        ("chunked", "i8"),  # 1: a token sees those from the last multiple of `window` on
         ("scratch", "i8"),
         ("scratch_stride", "i8"),  # bytes between workers
         ("tile_rows", "i8"),
@@ -319,6 +320,7 @@ ATTENTION = np.dtype(
         ("step", "i8"),
         ("sinks", "i8"),  # float32[H]; 0: none
         ("slopes", "i8"),  # float32[16 + H]: 0 to 15, then each head's slope; 0: none
+        ("biases", "i8"),  # float32[H, 288]: what is added at distances from -143 on; 0: none
         ("scale", "f4"),
         ("cap", "f4"),  # 0: none
     ]
@@ -390,8 +392,8 @@ TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_B
 """A block of a panel takes less than 1024 bytes."""
 A_UNIT = 1
 """Prefetch the next unit while one is read."""
-PLAIN, SILU, GELU_TANH, RELU, RELU2, SWIGLU_OAI, SIGMOID, GELU = range(8)
-CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu2": RELU2, "sigmoid": SIGMOID, "gelu": GELU}
+PLAIN, SILU, GELU_TANH, RELU, RELU2, SIGMOID, GELU, SOFTPLUS, SWIGLU_OAI = range(9)
+CURVES = dict(zip(("silu", "gelu_tanh", "relu", "relu2", "sigmoid", "gelu", "softplus"), range(1, 8), strict=True))
 """How a product combines a gate and an up row."""
 
 

@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
-from edgeinfer.backends.cpu.layout.padding import LANES, padded, parts_of, tile_tokens
+from edgeinfer.backends.cpu.layout.padding import BIAS_REACH, BIASES, LANES, padded, parts_of, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import KVPool, attention_scratch_bytes
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Rotations
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.ops.attention import Attention, slopes
+from edgeinfer.graph.operands import Weight
+from edgeinfer.graph.ops.attention import Attention, biases, slopes
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import Floats
@@ -47,6 +48,7 @@ class AttentionLowering:
         self._step, self._n_workers, self._isa_name = step, n_workers, isa_name
         self.rotations = Rotations(file, limits.n_context, limits.max_tokens)
         self._slopes: dict[tuple[int, float], Floats] = {}
+        self._biases: dict[tuple[Weight, bool], Floats] = {}
         self._parts = parts_of(spec)
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
@@ -93,12 +95,13 @@ class AttentionLowering:
         args["heads"], args["kv_heads"] = op.heads, op.kv_heads
         args["key_width"], args["key_padded"] = op.key_width, padded(op.key_width)
         args["value_width"], args["value_padded"] = op.value_width, padded(op.value_width)
-        args["window"] = op.window or NO_WINDOW
+        args["window"], args["chunked"] = op.window or NO_WINDOW, op.chunked
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
         args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
         args["ahead"], args["full"] = 1, not op.causal
         args["sinks"] = 0 if op.sinks is None else address(self._buffers.vector(op.sinks, padded(op.heads)))
         args["slopes"] = 0 if op.alibi is None else address(self._slopes_of(op.heads, op.alibi))
+        args["biases"] = 0 if op.relative is None else address(self._biases_of(op, op.relative))
         args["partials"], args["max_chunks"] = address(partials), partials.shape[2]
         args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0
         reads = frozenset({op.query, f"kv {op.layer}"})
@@ -117,6 +120,16 @@ class AttentionLowering:
             made[:LANES], made[LANES : LANES + heads] = np.arange(LANES), slopes(heads, alibi)
             self._slopes[heads, alibi] = made
         return self._slopes[heads, alibi]
+
+    def _biases_of(self, op: Attention, relative: Weight) -> Floats:
+        """The record field `biases`."""
+        if (relative, op.causal) not in self._biases:
+            table = self._buffers.vector(relative, padded(relative.n_rows))[: relative.n_rows]
+            made = aligned((op.heads, BIASES), np.float32)
+            distances = np.arange(BIASES) - BIAS_REACH
+            made[:] = biases(table, op.heads, distances, causal=op.causal)
+            self._biases[relative, op.causal] = made
+        return self._biases[relative, op.causal]
 
     def _attention_memory(self) -> tuple[NDArray[np.uint8], Floats]:
         """Scratch of each worker and the partials of small passes, shared by all layers."""

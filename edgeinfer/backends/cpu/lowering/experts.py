@@ -84,7 +84,8 @@ class MoeLowering:
         args["scores"], args["scores_stride"] = self._buffers.at(op.scores)
         args["out"], args["out_stride"], args["own_stride"] = self._shares(op.out)
         args["count"], args["n_experts"], args["active"] = self._buffers.count(op.scores), op.experts, op.active
-        args["sigmoid"], args["normalised"] = op.scoring == "sigmoid", op.normalised
+        args["sigmoid"], args["mixer"] = op.scoring == "sigmoid", op.scoring == "mixer"
+        args["normalised"], args["rated_by"] = op.normalised, op.rated_by
         args["scale"] = op.scale
         args["groups"], args["active_groups"] = op.groups, op.active_groups
         for field, vector in (("bias", op.bias), ("scales", op.scales)):
@@ -175,6 +176,7 @@ class MoeLowering:
         args["gate"], args["up"] = address(self._rows[HIDDEN]), address(self._rows[UP]) if op.gate else 0
         args["stride"] = 4 * row_floats(op.up[0].n_rows)
         args["curve"] = records.PLAIN if panels.is_gated else _curve(op)
+        args["scales_source"] = op.scales_source
         if op.biases is not None:
             width = row_floats(op.up[0].n_rows)
             gate, up = (self._bias_rows(weight, op.count, width) for weight in op.biases[:2])

@@ -25,4 +25,4 @@ def _calls(lowering: CpuLowering, op: Attention) -> list[Call]:
     return lowering.attention.attention(op)
 
 
-OP = CpuOp(_kernels, _calls, frozenset({"window", "soft_cap", "sinks", "causal", "alibi"}))
+OP = CpuOp(_kernels, _calls, frozenset({"window", "soft_cap", "sinks", "causal", "alibi", "chunked", "relative"}))

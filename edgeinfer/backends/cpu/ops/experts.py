@@ -30,4 +30,4 @@ def _calls(lowering: CpuLowering, op: Experts) -> list[Call]:
     return lowering.experts.experts(op)
 
 
-OP = CpuOp(_kernels, _calls, frozenset({"activation", "biases"}))
+OP = CpuOp(_kernels, _calls, frozenset({"activation", "biases", "scales_source"}))

@@ -12,7 +12,7 @@ from edgeinfer.graph.ops.router import Router
 if TYPE_CHECKING:
     from edgeinfer.backends.cpu.lowering.model import CpuLowering
 
-FIELDS = frozenset({"scoring", "normalised", "scale", "bias", "groups", "active_groups", "scales"})
+FIELDS = frozenset({"scoring", "normalised", "scale", "bias", "groups", "active_groups", "scales", "rated_by"})
 
 
 def _calls(lowering: CpuLowering, op: Router) -> list[Call]:

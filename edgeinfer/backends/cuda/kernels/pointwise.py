@@ -158,7 +158,21 @@ def relu2(gate):
     return relu(gate) * relu(gate)
 
 
-ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid, "gelu": gelu}
+@cuda.jit(device=True)
+def softplus(gate):
+    """Softplus: log(1 + e^x)."""
+    return relu(gate) + np.float32(math.log1p(math.exp(-abs(gate))))
+
+
+ACTIVATIONS = {
+    "silu": silu,
+    "gelu_tanh": gelu_tanh,
+    "relu": relu,
+    "relu2": relu2,
+    "sigmoid": sigmoid,
+    "gelu": gelu,
+    "softplus": softplus,
+}
 
 
 def plain(activation):

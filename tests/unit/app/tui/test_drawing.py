@@ -124,3 +124,23 @@ def test_fences_in_items_are_found_in_about_one_look(text: str, monkeypatch: pyt
     monkeypatch.setattr(markdown, "block_parser", Counting)
     assert "".join(block.source for block in markdown.blocks_of(text)).count("x") == text.count("x")
     assert sum(n_lines) < 20 * text.count("\n")
+
+
+@pytest.mark.parametrize(
+    "prose", ["Run `a | b | c` or a | b.\nThen c | d.", "| is a pipe\n|| is or", "x | y\n--- and so on | z"]
+)
+def test_prose_with_pipes_is_no_table(prose: str) -> None:
+    assert shown(prose, 80).split() == prose.replace("`", "").split()
+
+
+MIXED = "مرحبا بالعالم، 12 يوما.\n\n| اسم | 名前 |\n|-|-|\n| ألف | 家族 👨\u200d👩\u200d👧 |\n\nEnd."
+
+
+@pytest.mark.parametrize("width", [8, 20, 40, 100])
+def test_an_answer_of_many_scripts_is_shown_as_it_grows(width: int) -> None:
+    for end in range(1, len(MIXED) + 1):
+        lines = AnswerEntry(1, MIXED[:end]).lines(Drawer(width, Palette()))
+        assert all(line.cell_length <= width for line in lines)
+    found = Counter(shown(MIXED, width))
+    letters = [sign for sign in MIXED if sign.isalnum()]
+    assert all(found[letter] >= letters.count(letter) for letter in set(letters))

@@ -44,6 +44,7 @@ class Shape:
     has_sinks: bool = False
     values: int | None = None
     """Width of values, where it is another one than that of queries and keys."""
+    chunked: bool = False
 
     @property
     def value_width(self) -> int:
@@ -145,7 +146,10 @@ class Pages:
             all_keys, all_values = all_keys.astype(np.float16), all_values.astype(np.float16)
         out = np.zeros((len(queries), shape.heads, shape.value_width))
         for token in range(len(queries)):
-            slots = step.context_slots(token)[-(shape.window or LONGEST) :]
+            n_seen = shape.window or LONGEST
+            if shape.chunked:
+                n_seen = int(step.batch.positions[token]) % n_seen + 1
+            slots = step.context_slots(token)[-n_seen:]
             keys, values = all_keys[slots].astype(np.float64), all_values[slots].astype(np.float64)
             for head in range(shape.heads):
                 scores = keys[:, head // shape.repeats] @ queries[token, head].astype(np.float64)
@@ -194,6 +198,7 @@ class Pages:
             "value_width": shape.value_width,
             "value_padded": value,
             "window": shape.window or 1 << 30,
+            "chunked": shape.chunked,
             "scratch": scratch,
             "scratch_stride": scratch.shape[1],
             "tile_rows": shape.tile_tokens * shape.repeats,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.loading import load
+from edgeinfer.errors import BadGGUF
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import left_out, open_model
+from edgeinfer.models.text.vocabulary import Vocabulary
 from tests.golden.goldens import DATA
 
 PROMPT = [5, 6, 7, 8, 9, 10]
@@ -26,8 +29,12 @@ def published(
     keys: Mapping[str, str | None] | None = None,
     tensors: Mapping[str, str] | None = None,
     values: Mapping[str, Any] | None = None,
+    more_rows: bool = False,
 ) -> Path:
-    """A golden model with other names: `keys` (None leaves one out) and parts of `tensors`' names; added `values`."""
+    """A golden model with other names: `keys` (None leaves one out) and parts of `tensors`' names; added `values`.
+
+    `more_rows`: the embedding has one more, of zeros.
+    """
     reader = gguf.GGUFReader(source)
     old = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(out, architecture or old)
@@ -45,8 +52,11 @@ def published(
         name = tensor.name
         for usual, other in (tensors or {}).items():
             name = name.replace(usual, other)
-        shape = None if tensor.tensor_type in (0, 1) else tensor.data.shape
-        writer.add_tensor(name, tensor.data, raw_shape=shape, raw_dtype=tensor.tensor_type)
+        data = tensor.data
+        if more_rows and name == "token_embd.weight":
+            data = np.concatenate([data, np.zeros_like(data[:1])])
+        shape = None if tensor.tensor_type in (0, 1) else data.shape
+        writer.add_tensor(name, data, raw_shape=shape, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -155,6 +165,65 @@ def test_a_long_gemma3_divides_its_positions(tmp_path: Path) -> None:
     )
     with GGUFFile.open(path) as file:
         assert file.metadata.number("gemma3.rope.scaling.factor") == 8.0
+
+
+def test_glm4moelite_has_the_widths_of_heads(tmp_path: Path) -> None:
+    source = DATA / "deepseek2-q8_0.gguf"
+    with GGUFFile.open(source) as file:
+        width = file.metadata.integer("deepseek2.attention.key_length_mla")
+    equal = published(source, tmp_path / "usual.gguf", values={"deepseek2.attention.value_length_mla": 32})
+    path = published(
+        source,
+        tmp_path / "m.gguf",
+        "glm4moelite",
+        values={
+            "glm4moelite.attention.head_count_kv": 2,
+            "glm4moelite.attention.key_length": width,
+            "glm4moelite.attention.key_length_mla": 48,
+            "glm4moelite.attention.value_length_mla": 32,
+            "tokenizer.ggml.eos_token_ids": [2, 7, 100_000],
+        },
+    )
+    with GGUFFile.open(path) as file:
+        found = file.metadata
+        own = {key: found.integer(f"deepseek2.attention.{key}") for key in ("head_count_kv", "key_length_mla")}
+        assert own == {"head_count_kv": 1, "key_length_mla": width}
+        assert found.text("tokenizer.ggml.pre") == "glm4"
+        assert 7 in Vocabulary.from_metadata(found).end_of_generation
+    with open_model(equal) as usual, GGUFFile.open(path) as file:
+        assert usual.spec.architecture == file.metadata.text("general.architecture") == "deepseek2"
+
+
+@pytest.mark.parametrize("name", ["gemma3n", "gemma3"])
+def test_tokens_of_images_go_where_the_model_has_no_rows_for_them(tmp_path: Path, name: str) -> None:
+    source = DATA / f"{name}-q8_0.gguf"
+    with GGUFFile.open(source) as file:
+        tokens = file.metadata.strings("tokenizer.ggml.tokens")
+        types = file.metadata.numbers("tokenizer.ggml.token_type").tolist()
+    more = {"tokenizer.ggml.tokens": [*tokens, "<image>"], "tokenizer.ggml.token_type": [*types, 3]}
+    marks = {"gemma3": {"gemma3.mm.tokens_per_image": 256}, "gemma3n": {}}[name]
+    path = published(source, tmp_path / "m.gguf", values={**more, **marks}, more_rows=name == "gemma3n")
+    with open_model(path) as model, open_model(source) as usual:
+        found = model.file.metadata
+        assert found.strings("tokenizer.ggml.tokens") == tokens
+        assert found.raw_strings("tokenizer.ggml.tokens")[-1].decode() == tokens[-1]
+        assert found.numbers("tokenizer.ggml.token_type").tolist() == types
+        assert model.spec == usual.spec
+        embedding = "token_embd.weight"
+        assert (model.file.raw(embedding) == usual.file.raw(embedding)).all()
+    if name == "gemma3":
+        assert answer(path) == answer(source)
+
+
+def test_a_map_of_characters_in_base64(tmp_path: Path) -> None:
+    source, key = DATA / "converted" / "xlm-roberta-reranker-bf16.gguf", "tokenizer.ggml.precompiled_charsmap"
+    charsmap = bytes(range(256))
+    path = published(source, tmp_path / "m.gguf", values={key: list(base64.b64encode(charsmap).decode())})
+    with GGUFFile.open(path) as file:
+        assert bytes(file.metadata.numbers(key)) == charsmap
+    path = published(source, tmp_path / "other.gguf", values={key: list("no base64!")})
+    with GGUFFile.open(path) as file, pytest.raises(BadGGUF, match=key):
+        file.metadata.numbers(key)
 
 
 def test_mistral3_has_other_names_of_yarns_keys(tmp_path: Path) -> None:

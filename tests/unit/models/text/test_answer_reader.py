@@ -277,3 +277,33 @@ def test_a_call_that_is_cut_within_an_argument_is_none(name: str) -> None:
     for pieces in ([cut], list(cut)):
         thoughts, content, calls = read(name, pieces)
         assert (thoughts, content, calls) == ("", cut, [])
+
+
+HYPHENS = frozenset({"f-g"})
+ODD = '{"a":"}} </tool_call>","b":1.0,"c":true}'
+ODD_CALL = f'<tool_call>\n{{"name":"f-g","arguments":{ODD}}}\n</tool_call>'
+FOUND = {"a": "}} </tool_call>", "b": 1.0, "c": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "arguments"),
+    [
+        (ODD_CALL, "", [FOUND]),
+        (f"{ODD_CALL}\n{ODD_CALL}", "", [FOUND, FOUND]),
+        (f"I look.\n{ODD_CALL}\nDone.", "I look.\nDone.", [FOUND]),
+        (f"{ODD_CALL}\n</tool_call>", "", [FOUND]),
+        (ODD_CALL[:-5], "", [FOUND]),
+        (ODD_CALL[:-16], ODD_CALL[:-16], []),
+        (f"<tool_call>\n{ODD_CALL}", "<tool_call>\n", [FOUND]),
+        (ODD_CALL.replace("f-g", "g"), ODD_CALL.replace("f-g", "g"), []),
+        (ODD_CALL.replace(ODD, "null"), "", [{}]),
+        (ODD_CALL.replace(ODD, '""'), ODD_CALL.replace(ODD, '""'), []),
+        (ODD_CALL.replace("}} <", "a\nb <"), "", [{**FOUND, "a": "a\nb </tool_call>"}]),
+        (ODD_CALL.replace("1.0", "NaN"), ODD_CALL.replace("1.0", "NaN"), []),
+    ],
+)
+def test_odd_calls_are_read_or_stay_text(text: str, content: str, arguments: list[object]) -> None:
+    for pieces in ([text], list(text)):
+        reader = ToolReader(TOOL_FORMATS.get("hermes"), HYPHENS)
+        found = "".join([*map(reader.push, pieces), reader.finish()])
+        assert (found, [json.loads(call.arguments) for call in reader.calls]) == (content, arguments)

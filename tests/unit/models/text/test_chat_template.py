@@ -238,6 +238,27 @@ def test_developers_are_the_system_to_templates_that_do_not_know_them() -> None:
     assert ChatTemplate({"default": NO_ROLE + "{# developer #}"}).render(chat).startswith("developer: Be brief.")
 
 
+def test_a_chat_without_a_user_keeps_its_order_or_is_refused_in_the_templates_words() -> None:
+    users = "messages|selectattr('role', 'equalto', 'user')|list"
+    wants_user = "{% if not " + users + " %}{{ raise_exception('no user query') }}{% endif %}"
+    chat = [SYSTEM, CALLING, {"role": "tool", "tool_call_id": "a", "content": "7 degrees"}]
+    for refusal in ("", "{% for m in messages if m.role == 'system' %}{{ raise_exception('no system') }}{% endfor %}"):
+        told = ChatTemplate({"default": wants_user + refusal + NO_ROLE}).render(chat)
+        assert 0 <= told.find("Be brief.") < told.find("assistant") < told.find("7 degrees")
+    with pytest.raises(BadTemplate, match="no user query"):
+        ChatTemplate({"default": wants_user + NO_ROLE}).render([ANSWER])
+
+
+def test_a_later_system_message_keeps_its_place() -> None:
+    later, second = {"role": "system", "content": "Now in French."}, {"role": "user", "content": "And?"}
+    chat = [USER, ANSWER, later, second]
+    told = ChatTemplate({"default": NO_ROLE}).render(chat)
+    assert told.index(ANSWER["content"].strip()) < told.index("system: Now in French.") < told.index("user: And?")
+    for name in ("gemma2", "mistral"):
+        told = template(name).render([{"role": "user", "content": "Hi"}, ANSWER, later, second])
+        assert told.index(ANSWER["content"].strip()) < told.index("Now in French.") < told.index("And?")
+
+
 def test_templates_change_their_own_lists() -> None:
     own = "{% set ns = namespace(ids=[]) %}{% for m in messages %}{% set _ = ns.ids.append(m.role) %}{% endfor %}"
     assert (
@@ -277,6 +298,12 @@ def test_models_without_a_template() -> None:
     assert chat.origin == "chatml"
     assert chat.render([SYSTEM, {"role": "user", "content": "Hi"}]) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+    gemma = gguf_metadata("gpt2", ["<start_of_turn>", "<end_of_turn>"], [4, 3])
+    chat = ChatTemplate.from_metadata(gemma, Vocabulary.from_metadata(gemma))
+    assert chat.origin == "gemma"
+    assert chat.render([{"role": "user", "content": "Hi"}]) == (
+        "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"
     )
     plain = gguf_metadata("gpt2", ["a"], [1])
     chat = ChatTemplate.from_metadata(plain, Vocabulary.from_metadata(plain))

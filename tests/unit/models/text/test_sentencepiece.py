@@ -148,3 +148,13 @@ def _tokenizer(tokens: list[str], types: list[int], scores: list[float], add_spa
     return Tokenizer.from_metadata(
         gguf_metadata("llama", tokens, types, scores=scores, add_space_prefix=add_space_prefix)
     )
+
+
+def test_bytes_that_a_file_has_as_ordinary_tokens_are_bytes() -> None:
+    texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a"]
+    typed = Tokenizer.from_metadata(
+        gguf_metadata("llama", texts, [2, 3, 3, *[6] * 256, 1, 1], scores=[0.0] * len(texts))
+    )
+    plain = Tokenizer.from_metadata(gguf_metadata("llama", texts, [2, 3, 3, *[1] * 258], scores=[0.0] * len(texts)))
+    assert plain.encode("aé", add_special=False) == typed.encode("aé", add_special=False)
+    assert plain.decode(plain.encode("aé", add_special=False)) == "aé"

@@ -29,6 +29,7 @@ from edgeinfer.backends.cpu.kernels.attention.slots import (
     SPARE,
     START,
     direct_page,
+    first_seen,
     is_fork,
     page_at,
     page_in_place,
@@ -37,6 +38,7 @@ from edgeinfer.backends.cpu.kernels.attention.slots import (
 )
 from edgeinfer.backends.cpu.kernels.attention.softmax import (
     bend_scores,
+    is_bent,
     join_rows,
     join_run,
     softmax_chunk,
@@ -121,7 +123,7 @@ def attend_chunk(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, g
     repeats = args.heads // args.kv_heads
     rows, start = simd.load_int32(tile + N_TOKENS) * repeats, chunk * CHUNK
     position, last = simd.load_int32(tile + LOWEST), last_of_tile(args, step, tile)
-    n_seen, n_unseen = min(CHUNK, last + 1 - start), max(0, position + 1 - args.window - start)
+    n_seen, n_unseen = min(CHUNK, last + 1 - start), max(0, first_seen(args, position) - start)
     shares = scratch + args.tile_rows * args.key_padded * 4
     scaled = shares + args.tile_rows * SCORE_BYTES
     target, wide = gathered, gathered + CHUNK_PAGES * (args.key_bytes + args.value_bytes)
@@ -131,17 +133,17 @@ def attend_chunk(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, g
         score_page(kind, floats, isa, args, scratch, rows, keys, ahead, wide, shares + part * PAGE * 4)
         target += args.key_bytes + args.value_bytes
     n_vectors = (n_seen + 15) // 16
-    if args.cap != np.float32(0.0) or args.slopes != 0:
+    if is_bent(args):
         for row in range(rows):
             bend_row(args, step, tile, kv_head, row, start, shares + row * SCORE_BYTES, n_vectors)
     seen = last_seen(args, step, simd.load_int32(tile + FIRST), position) + 1 - start
-    sees_alike = simd.load_int32(tile + HIGHEST) + 1 - start <= args.window
+    sees_alike = first_seen(args, simd.load_int32(tile + HIGHEST)) <= start
     if args.full == 0:
         sees_alike = sees_alike and seen >= 16 * n_vectors
     else:
         sees_alike = sees_alike and seen >= n_seen
     if repeats == rows or sees_alike:
-        first = position + 1 - args.window - start
+        first = first_seen(args, position) - start
         for row in range(0, rows, 4):
             at, to = shares + row * SCORE_BYTES, out + row * stride
             softmax_rows(at, min(4, rows - row), first, seen, n_vectors, to, stride)
@@ -190,7 +192,7 @@ def share_out(args, step, tile, place, start, scores_at, n_vectors, out):
     """Turn a row's scores, for the token at a place of a tile, into shares; store their largest and sum."""
     token = simd.load_int32(tile + FIRST) + place
     position = simd.load_int32(step.positions + 4 * token)
-    first, stop = position + 1 - args.window - start, last_seen(args, step, token, position) + 1 - start
+    first, stop = first_seen(args, position) - start, last_seen(args, step, token, position) + 1 - start
     largest, total = softmax_chunk(scores_at, first, stop, n_vectors)
     store_largest_and_sum(out, largest, total)
 
@@ -214,7 +216,7 @@ def attend_fork(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
             keys, spare_values = page_in_place(args, kv_head, spare)
         to = others
     n_seen = min(CHUNK, simd.load_int32(tile + HIGHEST) + 1 - start)
-    n_unseen = max(0, simd.load_int32(tile + LOWEST) + 1 - args.window - start)
+    n_unseen = max(0, first_seen(args, simd.load_int32(tile + LOWEST)) - start)
     for row in range(rows):
         at, last = shares + row * SCORE_BYTES, own_stop(step, tile, row // repeats, start)
         for position in range(forked, last):
@@ -222,7 +224,7 @@ def attend_fork(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
             if slot // PAGE == spare:
                 score = simd.load_float(others + row * SCORE_BYTES + slot % PAGE * 4)
                 simd.store_float(at + (position - start) * 4, score)
-        if args.cap != np.float32(0.0) or args.slopes != 0:
+        if is_bent(args):
             bend_row(args, step, tile, kv_head, row, start, at, (n_seen + 15) // 16)
         share_out(args, step, tile, row // repeats, start, at, (n_seen + 15) // 16, out + row * stride)
     common, n_rows = max(n_unseen, forked - start), rows
@@ -251,7 +253,7 @@ def own_stop(step, tile, place, start):
 @inline
 def first_chunk(args, step, tile):
     """The first chunk that any token of a tile sees."""
-    return max(0, simd.load_int32(tile + LOWEST) + 1 - args.window) // CHUNK
+    return max(0, first_seen(args, simd.load_int32(tile + LOWEST))) // CHUNK
 
 
 @inline
@@ -355,7 +357,7 @@ def join_tokens(kind, args, step, worker, work_split):
         token, head = task // args.heads, task % args.heads
         position = simd.load_int32(step.positions + 4 * token)
         start_head(args, head, total)
-        chunk = max(0, position + 1 - args.window) // CHUNK
+        chunk = max(0, first_seen(args, position)) // CHUNK
         kept = args.partials + ((token * args.heads + head) * args.max_chunks + chunk) * stride
         last = last_seen(args, step, token, position)
         join_run(total, kept, stride, last // CHUNK + 1 - chunk, args.value_padded)

@@ -26,6 +26,14 @@ LAYER_BYTES = COPY_SLOTS.itemsize
 
 
 @inline
+def first_seen(args, position):
+    """The first position that a token at this position sees, which may be below zero."""
+    if args.chunked != 0:
+        return position // args.window * args.window
+    return position + 1 - args.window
+
+
+@inline
 def page_in_place(args, kv_head, page):
     """Addresses of the keys and values of a kv head of a page, for a record with the places of a layer's pages."""
     page = simd.load_int32(args.places + 4 * page)

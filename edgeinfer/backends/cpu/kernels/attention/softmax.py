@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu.layout.padding import SCORE_BYTES
+from edgeinfer.backends.cpu.layout.padding import BIAS_REACH, BIASES, SCORE_BYTES
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
@@ -25,8 +25,17 @@ def cap_scores(scores, cap, n_vectors):
 
 
 @inline
+def is_bent(args):
+    """Whether `bend_scores` changes anything."""
+    return args.cap != np.float32(0.0) or args.slopes != 0 or args.biases != 0
+
+
+@inline
 def bend_scores(args, head, distance, scores, n_vectors):
-    """Cap a row's scores, then lower each by the head's slope times how far away it is, the first by `distance`."""
+    """Cap a row's scores, then lower each by the head's slope times how far away it is, the first by `distance`.
+
+    Then add the head's bias for each distance. Vectors beyond the reach of the biases all read the outermost ones.
+    """
     if args.cap != np.float32(0.0):
         cap_scores(scores, args.cap, n_vectors)
     if args.slopes != 0:
@@ -35,6 +44,12 @@ def bend_scores(args, head, distance, scores, n_vectors):
             away = simd.add(simd.load(args.slopes), simd.splat(np.float32(distance + 16 * vector)))
             at = scores + 64 * vector
             simd.store(at, simd.fma(slope, simd.absolute(away), simd.load(at)))
+    if args.biases != 0:
+        middle = args.biases + 4 * (BIASES * head + BIAS_REACH)
+        for vector in range(n_vectors):
+            first = min(max(distance + 16 * vector, -BIAS_REACH), BIAS_REACH - 15)
+            at = scores + 64 * vector
+            simd.store(at, simd.add(simd.load(at), simd.load(middle + 4 * first)))
 
 
 @inline

@@ -20,7 +20,17 @@ from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.layout import rounded as act
 from edgeinfer.backends.cpu.layout.books import BOOKS
 from edgeinfer.backends.cpu.layout.panels import IntegerPanel, plain_panel
-from edgeinfer.backends.cpu.layout.records import A_UNIT, GELU, GELU_TANH, PLAIN, PRODUCT, RELU, RELU2, SIGMOID
+from edgeinfer.backends.cpu.layout.records import (
+    A_UNIT,
+    GELU,
+    GELU_TANH,
+    PLAIN,
+    PRODUCT,
+    RELU,
+    RELU2,
+    SIGMOID,
+    SOFTPLUS,
+)
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 from edgeinfer.jit.targets import target
@@ -80,6 +90,8 @@ def activated(curve, gate):
         return simd.activated("gelu", gate)
     if curve == SIGMOID:
         return simd.activated("sigmoid", gate)
+    if curve == SOFTPLUS:
+        return simd.activated("softplus", gate)
     if curve == RELU2:
         return simd.activated("relu2", gate)
     if curve == GELU_TANH:

@@ -28,6 +28,8 @@ SHAPES = (
     Shape(8, 2, 24, window=100, cap=30.0, has_sinks=True),
     Shape(6, 2, 96, values=64),
     Shape(5, 5, 24, window=90, values=72),
+    Shape(4, 2, 16, window=64, chunked=True),
+    Shape(6, 3, 24, window=9, cap=30.0, has_sinks=True, chunked=True),
 )
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5, 11, 12]
 PATHS = [0, 1, 2, 5, 11, 12, 13], [0, 3, 4, 10], [6, 7, 8], [6, 7, 9]

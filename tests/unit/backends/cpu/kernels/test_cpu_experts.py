@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import rounded
-from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.ops.router import Router, Scoring
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import aligned
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, buffer, call, count_of, quantised, same_bits
@@ -47,10 +47,12 @@ def routed(
         n_experts=op.experts,
         active=op.active,
         sigmoid=op.scoring == "sigmoid",
+        mixer=op.scoring == "mixer",
         normalised=op.normalised,
         scale=op.scale,
         groups=op.groups,
         active_groups=op.active_groups,
+        rated_by=op.rated_by,
         bias=0 if biases is None else biases,
         scales=0 if factors is None else factors,
     )
@@ -78,10 +80,11 @@ def test_shares_are_those_of_the_formula(library: KernelLibrary, experts: int, a
 )
 @pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
 @pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("rated_by", [1, 2])
 def test_experts_of_the_best_groups_alone_are_chosen(
-    library: KernelLibrary, experts: int, groups: int, best: int, active: int, scoring: str, biased: bool
+    library: KernelLibrary, experts: int, groups: int, best: int, active: int, scoring: str, biased: bool, rated_by: int
 ) -> None:
-    op = Router("scores", "shares", experts, active, scoring, True, 1.5, None, groups, best)  # type: ignore[arg-type]
+    op = Router("scores", "shares", experts, active, scoring, True, 1.5, None, groups, best, None, rated_by)  # type: ignore[arg-type]
     scores, bias = drawn(50, experts, seed=experts), drawn(experts, seed=2) if biased else None
     found = routed(library, scores, op, bias=bias)
     np.testing.assert_allclose(found, op.shares(scores, bias), rtol=2e-6, atol=1e-12)
@@ -99,11 +102,35 @@ def test_shares_are_multiplied_by_the_factors_of_their_experts(library: KernelLi
     assert np.array_equal(found, plain * scales)
 
 
-def test_a_group_is_as_good_as_its_two_best(library: KernelLibrary) -> None:
+def test_a_group_is_as_good_as_its_two_best_or_its_best(library: KernelLibrary) -> None:
     scores = np.array([[4, -9, -9, 1, 1, -9, 2, 1, -9]], np.float32)
     op = Router("scores", "shares", 9, 2, "sigmoid", False, 1.0, None, 3, 1)
     for shares in (routed(library, scores, op), op.shares(scores)):
         assert np.flatnonzero(shares[0]).tolist() == [6, 7]
+    op = replace(op, rated_by=1)
+    for shares in (routed(library, scores, op), op.shares(scores)):
+        assert np.flatnonzero(shares[0]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("experts", "active"), [(16, 2), (60, 3), (5, 5)])
+@pytest.mark.parametrize("spread", [0.01, 1.0, 300.0])
+def test_shares_of_a_sparse_mixer(library: KernelLibrary, experts: int, active: int, spread: float) -> None:
+    op = Router("scores", "shares", experts, active, "mixer", False, 1.5)
+    scores = drawn(40, experts, seed=experts) * np.float32(spread) + np.float32(spread)
+    found = routed(library, scores, op)
+    np.testing.assert_allclose(found, op.shares(scores), rtol=2e-6, atol=1e-12)
+    assert np.all((found != 0).sum(axis=1) == active)
+    assert same_bits(routed(library, scores, op, workers=3), found)
+    assert same_bits(routed(library, scores[4:5], op), found[4:5])
+
+
+def test_a_mixer_shares_among_those_that_are_near(library: KernelLibrary) -> None:
+    scores = np.array([[10, 9.9, 5, -4], [-1, -1.01, -2, -9], [3, 1, 3, 0]], np.float32)
+    near = 1 / (1 + np.exp(np.float32(-0.1))), 1 / (1 + np.exp(np.float32(-0.01)))
+    expected = np.array([[near[0], 1, 0, 0], [near[1], 1, 0, 0], [0.5, 0, 1, 0]], np.float32)
+    op = Router("scores", "shares", 4, 2, "mixer")
+    for shares in (routed(library, scores, op), op.shares(scores)):
+        np.testing.assert_allclose(shares, expected, rtol=2e-6)
 
 
 def test_of_equal_scores_the_lowest_number_is_taken(library: KernelLibrary) -> None:
@@ -117,8 +144,9 @@ def test_of_equal_scores_the_lowest_number_is_taken(library: KernelLibrary) -> N
 def test_scores_that_are_not_finite_give_no_finite_shares(library: KernelLibrary, bad: float) -> None:
     scores = drawn(3, 8)
     scores[1, 5] = bad
-    for normalised in (False, True):
-        found = routed(library, scores, Router("scores", "shares", 8, 2, "softmax", normalised))
+    kinds: list[tuple[Scoring, bool]] = [("softmax", False), ("softmax", True), ("mixer", False)]
+    for kind in kinds:
+        found = routed(library, scores, Router("scores", "shares", 8, 2, *kind))
         assert np.isnan(found[1]).sum() == 2
         assert np.isfinite(found[[0, 2]]).all()
 

@@ -1,4 +1,4 @@
-"""Parts of rows mixed and added to, magnitudes matched, highest values kept: against the ops' formulas."""
+"""Parts of rows mixed, added to and gated, magnitudes matched, highest values kept: against the ops' formulas."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
+from edgeinfer.graph.activations import softplus
 from edgeinfer.graph.ops.keep_highest import keep_highest
 from edgeinfer.jit.library import KernelLibrary
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, buffer, call, count_of, same_bits
@@ -67,6 +68,22 @@ def test_a_row_added_to_parts(library: KernelLibrary, first: int, has_factors: b
     expected = before.reshape(ROWS, parts, width).copy()
     expected[:, first:] += shares[:, first:] * row[:, None]
     np.testing.assert_allclose(by_tokens(run).reshape(expected.shape), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("heads", [1, 3, 20])
+def test_gated_heads(library: KernelLibrary, heads: int) -> None:
+    before, gates = drawn(ROWS, heads * 48, seed=1), drawn(ROWS, heads, seed=2, spread=20.0)
+
+    def run(workers: int, n_rows: int) -> Floats:
+        out, given = buffer(before), buffer(gates)
+        strides = {"out_stride": out.strides[0], "factors_stride": given.strides[0]}
+        sizes = {"parts": heads, "part_bytes": 4 * 48, "count": count_of(n_rows)}
+        call(library, catalogue.GATED_HEADS, workers, factors=given, out=out, **strides, **sizes)
+        assert same_bits(out[n_rows:, : heads * 48], before[n_rows:])
+        return out[:n_rows, : heads * 48].copy()
+
+    expected = before.reshape(ROWS, heads, 48) * softplus(gates)[:, :, None]
+    np.testing.assert_allclose(by_tokens(run).reshape(expected.shape), expected, rtol=3e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("width", [16, 40, 576, 3])

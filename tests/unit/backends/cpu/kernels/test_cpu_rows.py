@@ -1,4 +1,4 @@
-"""Norms, activations, addition, soft cap and output rows against the reference device's formulas."""
+"""Norms, activations, addition, caps and output rows against the reference device's formulas."""
 
 from __future__ import annotations
 
@@ -241,6 +241,16 @@ def test_soft_cap(library: KernelLibrary, cap: float) -> None:
         columns(library, catalogue.SOFT_CAP, workers, cap, source=out, out=out)
         expected = np.float32(cap) * np.tanh(values / np.float32(cap))
         assert np.allclose(out[:3], expected[:3], rtol=1e-6, atol=2e-7 * cap)
+
+
+@pytest.mark.parametrize("limit", [0.5, 8.0])
+def test_clipped_values(library: KernelLibrary, limit: float) -> None:
+    values = special(4, 64, seed=3)
+    values[1, :3] = [np.nan, np.inf, -np.inf]
+    for workers in (1, 3):
+        out = buffer(values)
+        columns(library, catalogue.CLIP, workers, limit, source=out, out=out)
+        assert np.array_equal(out[:3], np.clip(values, -limit, limit)[:3], equal_nan=True)
 
 
 @pytest.mark.parametrize("width", [8, 16, 40, 496, 512, 1000, 1536])

@@ -1,0 +1,104 @@
+"""Parameters beside Ollama's files: read with care, applied below what the user says, and told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.engine.loading import load
+from edgeinfer.models.ollama_params import OllamaParams, ollama_params
+from tests.conftest import write_tiny_llama
+from tests.unit.models.test_store import write_ollama
+
+LIBRARY = "registry.ollama.ai/library"
+
+
+def with_params(folder: Path, name: str, content: bytes, params: object) -> Path:
+    """A model as Ollama keeps it, with a layer of parameters and one with a template; gives its blob."""
+    blob = write_ollama(folder, name, content)
+    text = params if isinstance(params, bytes) else json.dumps(params).encode()
+    digest = hashlib.sha256(text).hexdigest()
+    (folder / "blobs" / f"sha256-{digest}").write_bytes(text)
+    path = folder / "manifests" / name
+    manifest = json.loads(path.read_text())
+    manifest["layers"] += [
+        {"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:" + "1" * 64},
+        {"mediaType": "application/vnd.ollama.image.params", "digest": f"sha256:{digest}"},
+    ]
+    path.write_text(json.dumps(manifest))
+    return blob
+
+
+def test_parameters_have_our_names(tmp_path: Path) -> None:
+    params = {
+        "stop": ["<|im_end|>", ""],
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.95,
+        "min_p": 0,
+        "repeat_penalty": 1,
+        "repeat_last_n": -1,
+        "num_ctx": 4096,
+        "mirostat": 0,
+    }
+    found = ollama_params(with_params(tmp_path, f"{LIBRARY}/qwen3/8b", b"model", params))
+    assert found.sampling == {
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.95,
+        "min_p": 0.0,
+        "repeat_penalty": 1,
+        "penalty_window": -1,
+    }
+    assert found.stops == ("<|im_end|>",)
+    assert found.unused == ("mirostat", "num_ctx")
+
+
+def test_names_of_one_file_count_where_they_agree(tmp_path: Path) -> None:
+    with_params(tmp_path, f"{LIBRARY}/a/latest", b"model", {"temperature": 0.6, "top_k": 20, "stop": ["x"]})
+    blob = with_params(tmp_path, f"{LIBRARY}/b/latest", b"model", {"temperature": 0.9, "top_k": 20, "stop": "y"})
+    assert ollama_params(blob) == OllamaParams({"top_k": 20})
+    write_ollama(tmp_path, f"{LIBRARY}/c/latest", b"model")
+    assert ollama_params(blob) == OllamaParams()
+
+
+@pytest.mark.parametrize(
+    "params", [b"", b"\xff", b"[1]", b"[" * 5000, b'{"temperature": ' + b" " * 70000 + b"1}", {"temperature": "hot"}]
+)
+def test_what_is_no_parameter_counts_as_absent(tmp_path: Path, params: object) -> None:
+    blob = with_params(tmp_path, f"{LIBRARY}/a/latest", b"model", params)
+    assert not ollama_params(blob).sampling
+    assert not ollama_params(blob).stops
+
+
+def test_other_files_have_none(tmp_path: Path) -> None:
+    blob = with_params(tmp_path, f"{LIBRARY}/a/latest", b"model", {"temperature": 0.6})
+    copied = tmp_path / "m.gguf"
+    copied.write_bytes(blob.read_bytes())
+    assert ollama_params(blob).sampling
+    assert ollama_params(copied) == OllamaParams()
+    assert ollama_params(tmp_path / "blobs" / f"sha256-{'0' * 64}") == OllamaParams()
+
+
+def test_a_chat_follows_them_unless_the_user_says_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from edgeinfer.app.cli import main
+
+    content = write_tiny_llama(tmp_path / "tiny.gguf").read_bytes()
+    params = {"temperature": 0, "stop": ["<|x|>"], "num_ctx": 64}
+    blob = with_params(tmp_path, f"{LIBRARY}/tiny/1b", content, params)
+    messages = [{"role": "user", "content": "the hen"}]
+    with load(blob, spec="off") as llm:
+        request = llm.prompts.chat(messages, {})
+        assert (request.sampling.temperature, request.stop) == (0, ("<|x|>",))
+        request = llm.prompts.chat(messages, {"temperature": 0.5, "stop": ["hen"]})
+        assert (request.sampling.temperature, request.stop) == (0.5, ("hen",))
+        assert llm.prompts.text("the hen", {}).stop == ()
+    with pytest.raises(SystemExit):
+        main(["show", str(blob)])
+    shown = capsys.readouterr().out
+    assert "temperature 0" in shown
+    assert "'<|x|>'" in shown
+    assert "num_ctx of Ollama's parameters" in shown
