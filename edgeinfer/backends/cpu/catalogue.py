@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from edgeinfer.backends import base, meanings
-from edgeinfer.backends.cpu.layout import chosen_records, part_records, records
+from edgeinfer.backends.cpu.layout import attention_records, chosen_records, part_records, records
 from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
 from edgeinfer.backends.meanings import FORMS
@@ -140,16 +140,22 @@ def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
     name, parameters = f"{layout.kind}-{isa_name}", (kind, isa_name)
     joined = "join_chunks" if kind is None else "join_chunks-rotated"
     return AttentionKernels(
-        Kernel(f"attend_by_tile-{name}", _source("attention.attention", "by_tile", parameters), records.ATTENTION),
-        Kernel(f"attend_by_chunk-{name}", _source("attention.attention", "by_chunk", parameters), records.ATTENTION),
-        Kernel(joined, _source("attention.attention", "joining", (kind and "rotated",)), records.ATTENTION),
+        Kernel(
+            f"attend_by_tile-{name}", _source("attention.attention", "by_tile", parameters), attention_records.ATTENTION
+        ),
+        Kernel(
+            f"attend_by_chunk-{name}",
+            _source("attention.attention", "by_chunk", parameters),
+            attention_records.ATTENTION,
+        ),
+        Kernel(joined, _source("attention.attention", "joining", (kind and "rotated",)), attention_records.ATTENTION),
     )
 
 
 def store_kv(layout: PageLayout) -> Kernel:
     """The kernel for a kind of pages."""
     source = _source("attention.store", "store", (_rounded(layout.kind),))
-    return Kernel(f"store_kv-{layout.kind}", source, records.STORE_KV)
+    return Kernel(f"store_kv-{layout.kind}", source, attention_records.STORE_KV)
 
 
 def copy_slots(kind: KVKind) -> CompiledFunction:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.attention_records import COPY_SLOTS
 from edgeinfer.backends.cpu.layout.padding import BLOCK, CHUNK_PAGES, LANES, SCORE_BYTES, padded
 from edgeinfer.backends.meanings import FORMS, RoundedForm
 from edgeinfer.graph.operands import PagedKV
@@ -209,7 +209,7 @@ class KVPool:
 
 def slot_copying(pools: list[KVPool]) -> NDArray[np.void]:
     """Where the layers' pages lie: COPY_SLOTS[layers]."""
-    layers = np.zeros(len(pools), records.COPY_SLOTS)
+    layers = np.zeros(len(pools), COPY_SLOTS)
     for layer, pool in zip(layers, pools, strict=True):
         layer["keys"], layer["values"] = pool.keys.ctypes.data, pool.values.ctypes.data
         layer["bank_pages"], layer["bank_bytes"] = pool.bank_pages, pool.bank_bytes

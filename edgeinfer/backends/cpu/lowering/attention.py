@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.attention_records import ATTENTION, STORE_KV
 from edgeinfer.backends.cpu.layout.padding import BIAS_REACH, BIASES, LANES, padded, parts_of, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import KVPool, attention_scratch_bytes
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
@@ -70,7 +71,7 @@ class AttentionLowering:
 
     def store(self, op: StoreKV, alone: bool) -> Call:
         pool = self._pools[op.layer]
-        args = np.zeros(1, records.STORE_KV)
+        args = np.zeros(1, STORE_KV)
         args["key"], args["key_stride"] = self._buffers.at(op.key)
         args["value"], args["value_stride"] = self._buffers.at(op.value)
         args["key_width"], args["key_head_stride"] = op.key_width, padded(op.key_width) * 4
@@ -86,7 +87,7 @@ class AttentionLowering:
     def attention(self, op: Attention) -> list[Call]:
         pool = self._pools[op.layer]
         scratch, partials = self._attention_memory()
-        args = np.zeros(1, records.ATTENTION)
+        args = np.zeros(1, ATTENTION)
         args["query"], args["query_stride"] = self._buffers.at(op.query)
         args["out"], args["out_stride"] = self._buffers.at(op.out)
         args["keys"], args["values"] = address(pool.keys), address(pool.values)

@@ -11,9 +11,10 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.backends.cpu.layout.attention_records import ATTENTION
 from edgeinfer.backends.cpu.layout.chosen_records import EXPERT_PRODUCTS
 from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS, UNIT_ROWS, IntegerPanel
-from edgeinfer.backends.cpu.layout.records import ATTENTION, FLOAT_PRODUCT, PRODUCT
+from edgeinfer.backends.cpu.layout.records import FLOAT_PRODUCT, PRODUCT
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.step import PAGE, Step
 from edgeinfer.jit.code import Kernel

@@ -48,9 +48,9 @@ from edgeinfer.backends.cpu.kernels.attention.softmax import (
     write_result,
 )
 from edgeinfer.backends.cpu.kernels.work_split import is_mine, share_start
+from edgeinfer.backends.cpu.layout.attention_records import ATTENTION
 from edgeinfer.backends.cpu.layout.padding import BLOCK, CHUNK, CHUNK_PAGES, LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.layout.pages import GROUPS
-from edgeinfer.backends.cpu.layout.records import ATTENTION
 from edgeinfer.backends.cpu.layout.step_records import TILE_INTS
 from edgeinfer.graph.step import PAGE
 from edgeinfer.jit import simd

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgeinfer.backends.cpu.kernels.attention.forms import has_small_keys, has_small_values
+from edgeinfer.backends.cpu.layout.attention_records import COPY_SLOTS
 from edgeinfer.backends.cpu.layout.padding import BLOCK
-from edgeinfer.backends.cpu.layout.records import COPY_SLOTS
 from edgeinfer.backends.cpu.layout.step_records import TILE
 from edgeinfer.graph.step import PAGE
 from edgeinfer.jit import simd

@@ -19,8 +19,8 @@ from edgeinfer.backends.cpu.kernels.attention.hadamard import rotate
 from edgeinfer.backends.cpu.kernels.attention.rotary import step_at
 from edgeinfer.backends.cpu.kernels.attention.slots import page_in_place
 from edgeinfer.backends.cpu.kernels.work_split import share_start
+from edgeinfer.backends.cpu.layout.attention_records import STORE_KV
 from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES
-from edgeinfer.backends.cpu.layout.records import STORE_KV
 from edgeinfer.backends.cpu.layout.rounded import SMALLEST
 from edgeinfer.backends.meanings import MIDDLE, MOST_ROTATED
 from edgeinfer.graph.step import PAGE
