@@ -48,7 +48,10 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
     app.add_exception_handler(HTTPException, _http)
     if options.origins:
         app.add_middleware(
-            CORSMiddleware, allow_origins=list(options.origins), allow_methods=["GET", "POST"], allow_headers=["*"]
+            CORSMiddleware,
+            allow_origins=list(options.origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
         )
     app.add_middleware(Guard, options=options)
     _describe(app)
@@ -67,7 +70,7 @@ async def _failed(request: Request, reason: Exception) -> Response:
     error = api_error(reason)
     if error.status == 500:
         LOG.error("%s %s failed", request.method, request.url.path, exc_info=reason)
-    return JSONResponse(error.body(), error.status, headers=dict(error.headers))
+    return JSONResponse(error.body_at(request.url.path), error.status, headers=dict(error.headers))
 
 
 async def _invalid(request: Request, reason: Exception) -> Response:
@@ -81,7 +84,7 @@ async def _invalid(request: Request, reason: Exception) -> Response:
         param = ".".join(place) or None
         message = f"{param or 'the body'}: {first.get('msg', 'is not valid')}"
     error = APIError(400, message, None, param)
-    return JSONResponse(error.body(), 400)
+    return JSONResponse(error.body_at(request.url.path), 400)
 
 
 async def _http(request: Request, reason: Exception) -> Response:
@@ -89,4 +92,4 @@ async def _http(request: Request, reason: Exception) -> Response:
     assert isinstance(reason, HTTPException)
     message = f"there is no {request.method} {request.url.path}" if reason.status_code == 404 else str(reason.detail)
     error = APIError(reason.status_code, message)
-    return JSONResponse(error.body(), reason.status_code, headers=reason.headers)
+    return JSONResponse(error.body_at(request.url.path), reason.status_code, headers=reason.headers)

@@ -50,6 +50,8 @@ _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
     (EngineClosed, 503, "model_closed"),
 )
 
+OLLAMA_PATHS = "/api/"
+"""Paths of Ollama's API, whose errors are a text."""
 RETRY_S = "1"
 """The Retry-After header value when the queue is full."""
 
@@ -77,6 +79,10 @@ class APIError(Exception):
                 "code": self.status if self.code is None else self.code,
             }
         }
+
+    def body_at(self, path: str) -> dict[str, object]:
+        """The error as a JSON body, in the words of the API that a path belongs to."""
+        return {"error": self.message} if path.startswith(OLLAMA_PATHS) else self.body()
 
 
 def api_error(reason: BaseException) -> APIError:
@@ -127,4 +133,22 @@ ANSWER_RESPONSES: dict[int | str, dict[str, Any]] = {
         "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
     },
     **ERROR_RESPONSES,
+}
+OLLAMA_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": meaning,
+        "content": {
+            "application/json": {
+                "schema": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+            }
+        },
+    }
+    for status, meaning in {**_MEANINGS, 409: "The model is being used."}.items()
+}
+OLLAMA_ANSWER_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer, whole or as lines of JSON.",
+        "content": {"application/json": {"schema": {"type": "object"}}, "application/x-ndjson": {}},
+    },
+    **OLLAMA_RESPONSES,
 }

@@ -36,7 +36,7 @@ class Guard:
             self._check(scope["method"], scope["path"], headers)
             await self._app(scope, self._limited(receive), send)
         except APIError as error:
-            await _refuse(error, self._readers(headers.get("origin")), send)
+            await _refuse(error.body_at(scope["path"]), error, self._readers(headers.get("origin")), send)
 
     def _check(self, method: str, path: str, headers: dict[str, str]) -> None:
         """Raises APIError if the request is not allowed."""
@@ -85,8 +85,8 @@ class Guard:
         return counted
 
 
-async def _refuse(error: APIError, further: Mapping[str, str], send: Send) -> None:
-    body = json.dumps(error.body()).encode()
+async def _refuse(record: Mapping[str, object], error: APIError, further: Mapping[str, str], send: Send) -> None:
+    body = json.dumps(record).encode()
     start = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
     all_headers = {**error.headers, **further, **start}
     headers = [(name.lower().encode(), value.encode()) for name, value in all_headers.items()]

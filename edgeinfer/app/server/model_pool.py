@@ -19,6 +19,7 @@ from edgeinfer.app.plans.fit import require_model_file
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.file_names import model_name, without_quant
+from edgeinfer.models.local_model import LATEST
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
@@ -31,12 +32,16 @@ Value = TypeVar("Value")
 
 @dataclass(slots=True)
 class PooledModel:
-    """An open model. `users`: number of requests that use it."""
+    """An open model. `users`: number of requests that use it.
+
+    `keep_s`: seconds without use after which it is closed; None: never.
+    """
 
     name: str
     llm: LLM
     path: Path
     identity: Identity
+    keep_s: float | None = None
     opened_s: float = field(default_factory=time.time)
     used_s: float = field(default_factory=time.monotonic)
     users: int = 0
@@ -96,7 +101,11 @@ class ModelPool:
         if self._is_default(name):
             return self.default
         assert name is not None
-        models, names = self.models(), (model_name(name).casefold(), name.casefold())
+        plain = name.removesuffix(f":{LATEST}")
+        models, names = (
+            self.models(),
+            {each.casefold() for each in (model_name(plain), plain, name, f"{name}:{LATEST}")},
+        )
         for key in (lambda model: model.name, lambda model: without_quant(model.name), lambda model: model.source):
             for model in models:
                 if key(model).casefold() in names:
@@ -105,7 +114,9 @@ class ModelPool:
         raise APIError(404, f"there is no model {name!r}; there are: {known}", "model_not_found", "model")
 
     def _is_default(self, name: str | None) -> bool:
-        return name is None or name in ("", "default", self.default.name, self.default.path.name)
+        if name is None:
+            return True
+        return name.removesuffix(f":{LATEST}") in ("", "default", self.default.name, self.default.path.name)
 
     @asynccontextmanager
     async def use(self, name: str | None) -> AsyncIterator[PooledModel]:
@@ -116,7 +127,13 @@ class ModelPool:
             yield pooled
         finally:
             self._count_out(pooled)
-            await self._whole(self._close_replaced())
+            await self._whole(self._close_unused(pooled))
+
+    async def _close_unused(self, pooled: PooledModel) -> None:
+        """Close what has no user now, if it is not to stay open after a request."""
+        await self._close_replaced()
+        if pooled.keep_s == 0:
+            await self.close_idle()
 
     def _acquire_open(self, model: LocalModel) -> PooledModel | None:
         """Add a user to an open model and return it; None if the model has to be opened first."""
@@ -207,7 +224,7 @@ class ModelPool:
                 self.used_s = time.monotonic()
             for notice in llm.info.notices:
                 LOG.info("%s: %s", model.name, notice)
-            return PooledModel(model.name, llm, model.path, identity)
+            return PooledModel(model.name, llm, model.path, identity, self._idle_s)
 
     async def _close_idlest(self) -> bool:
         """Close the model that has been idle the longest; returns False if there was none."""
@@ -229,14 +246,26 @@ class ModelPool:
             await self._close(pooled)
             return True
 
+    async def keep(self, name: str, seconds: float | None) -> bool:
+        """Set how long a model stays open without use, None for good; returns whether it is open."""
+        model = await asyncio.to_thread(self.find, name)
+        pooled = self._open.get(model.path)
+        if pooled is None:
+            return False
+        pooled.keep_s = seconds
+        await self._whole(self._close_unused(pooled))
+        return True
+
     async def close_idle(self) -> None:
-        """Close models that have been idle for `idle_s`."""
-        if self._idle_s is None or self._opening.locked():
+        """Close models that have been idle for as long as they are kept."""
+        if self._opening.locked() or all(pooled.keep_s is None for pooled in self.open):
             return
         async with self._opening:
             now_s = time.monotonic()
             for pooled in self.open:
-                if not pooled.users and now_s - pooled.used_s >= self._idle_s:
+                if pooled.users or pooled.keep_s is None:
+                    continue
+                if now_s - pooled.used_s >= pooled.keep_s:
                     LOG.info("%s was idle for %.0f s; it is closed", pooled.name, now_s - pooled.used_s)
                     await self._close(pooled)
 

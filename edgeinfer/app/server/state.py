@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_pool import ModelPool, PooledModel
+from edgeinfer.app.server.ollama_models import DetailsCache
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.model_pool import PooledModel
@@ -30,7 +31,7 @@ class ServerState:
     """`defaults`: options for fields that a request leaves out. `n_answers`: running and queued answers.
 
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
-    answers.
+    answers. `details`: what lists say of models. `n_pulls`: models that are being pulled for clients.
     """
 
     options: ServerOptions
@@ -39,6 +40,8 @@ class ServerState:
     defaults: Options
     n_answers: int = 0
     embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    details: DetailsCache = field(default_factory=DetailsCache)
+    n_pulls: int = 0
 
     @asynccontextmanager
     async def model(self, name: str | None, n_answers: int = 0) -> AsyncIterator[PooledModel]:

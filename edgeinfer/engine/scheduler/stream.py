@@ -95,6 +95,11 @@ class TextStream:
         return self._sequence.output.text(self._sequence.n_seen)
 
     @property
+    def prompt(self) -> tuple[int, ...]:
+        """The tokens of the prompt."""
+        return self._sequence.request.prompt
+
+    @property
     def tokens(self) -> tuple[int, ...]:
         """The tokens so far, without the end-of-generation token."""
         return self._sequence.tokens[: self._sequence.n_seen]

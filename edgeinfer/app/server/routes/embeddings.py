@@ -47,7 +47,7 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
             raise APIError(400, f"embeddings of {model.name} have {width} dimensions", param="dimensions")
         disconnected = threading.Event()
         vectors, n_tokens = await unless_gone(
-            _embedded(texts, model.llm, state.embedding, disconnected), request, disconnected.set
+            embedded(texts, model.llm, state.embedding, disconnected), request, disconnected.set
         )
         return {
             "object": "list",
@@ -60,7 +60,7 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
         }
 
 
-async def _embedded(
+async def embedded(
     texts: Sequence[str | list[int]], llm: LLM, turn: asyncio.Lock, disconnected: threading.Event
 ) -> tuple[list[Floats], int]:
     """Compute embeddings and the number of tokens read, in a thread that ends soon after the client disconnects."""
