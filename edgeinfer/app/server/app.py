@@ -47,11 +47,9 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     if options.origins:
+        methods = ["GET", "POST", "DELETE"]
         app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(options.origins),
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["*"],
+            CORSMiddleware, allow_origins=list(options.origins), allow_methods=methods, allow_headers=["*"]
         )
     app.add_middleware(Guard, options=options)
     _describe(app)

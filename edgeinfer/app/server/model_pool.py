@@ -102,10 +102,8 @@ class ModelPool:
             return self.default
         assert name is not None
         plain = name.removesuffix(f":{LATEST}")
-        models, names = (
-            self.models(),
-            {each.casefold() for each in (model_name(plain), plain, name, f"{name}:{LATEST}")},
-        )
+        names = {each.casefold() for each in (model_name(plain), plain, name, f"{name}:{LATEST}")}
+        models = self.models()
         for key in (lambda model: model.name, lambda model: without_quant(model.name), lambda model: model.source):
             for model in models:
                 if key(model).casefold() in names:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.plans.fit import approve_quietly
-from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.sources import is_source, parse_source
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel
 
 HUBS = ("hf.co/", "huggingface.co/")
+MOST_PULLS = 2
+"""Pulls at a time: each takes a thread that others wait for."""
 Step = tuple[int, int | None]
 """Bytes done, and all bytes if they are known."""
 
@@ -47,10 +49,17 @@ def source_of(name: str, pool: ModelPool) -> str | None:
     return name
 
 
+def require_turn(state: ServerState) -> None:
+    """Raises APIError while as many models are being pulled as may be."""
+    if state.n_pulls >= MOST_PULLS:
+        raise APIError(503, f"{MOST_PULLS} models are being pulled; try again later", headers={"Retry-After": RETRY_S})
+
+
 async def pull_records(source: str | None, state: ServerState) -> AsyncIterator[Record]:
     """Pull a model, and yield the progress; without a source, it is here. Raises as `ModelStore.pull`."""
     yield {"status": "pulling manifest"}
     if source is not None:
+        require_turn(state)
         loop, steps, is_left = asyncio.get_running_loop(), asyncio.Queue[Step | None](), threading.Event()
 
         def progress(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:

@@ -97,14 +97,8 @@ class AnswerFrame:
     def last(self, content: Record, stats: Stats) -> Record:
         """The last part of an answer, or a complete one. What was left out of the prompt is told beside."""
         reason = "length" if stats.finish_reason == "length" else "stop"
-        notices = {"notices": list(stats.notices)} if stats.notices else {}
-        return {
-            **self.record(content, done=True),
-            "done_reason": reason,
-            **self.durations(),
-            **_counts(stats),
-            **notices,
-        }
+        record = {**self.record(content, done=True), "done_reason": reason, **self.durations(), **_counts(stats)}
+        return {**record, "notices": list(stats.notices)} if stats.notices else record
 
     def durations(self) -> Record:
         """Nanoseconds since the request came, and until the model was there."""

@@ -103,9 +103,8 @@ def _generate(body: GenerateRequest, model: PooledModel, state: ServerState) -> 
         assert body.prompt is not None
         return llm.complete(body.prompt, **options)
     if body.context:
-        turn = llm.tokenize(
-            llm.prompts.render(messages, None, options.get("template_variables", {})), add_special=False
-        )
+        text = llm.prompts.render(messages, None, options.get("template_variables", {}))
+        turn = llm.tokenize(text, add_special=False)
         has_begun = turn[:1] == [llm.prompts.tokenizer.vocabulary.bos_id] == body.context[:1]
         return llm.complete([*body.context, *turn[has_begun:]], **options)
     return llm.chat(messages, **options)
@@ -142,7 +141,7 @@ class _Parts:
         thoughts, calls = self._reader.new_thoughts(), self._calls()
         for content in ({"thoughts": thoughts}, {"text": text}, {"calls": calls}):
             if any(content.values()):
-                yield self._frame.record({**self.content(**content), **self._logprobs()})  # type: ignore[arg-type]
+                yield self._frame.record({**self.content(**content), **self._logprobs()})
 
     def _last(self, content: Record, state: ServerState) -> Record:
         stats = self.stream.stats

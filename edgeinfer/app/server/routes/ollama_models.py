@@ -11,10 +11,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 import edgeinfer
-from edgeinfer.app.server.errors import OLLAMA_ANSWER_RESPONSES, OLLAMA_RESPONSES, RETRY_S, APIError
+from edgeinfer.app.server.errors import OLLAMA_ANSWER_RESPONSES, OLLAMA_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_models import listed_record, shown_record, tagged
-from edgeinfer.app.server.ollama_pull import pull_records, source_of
+from edgeinfer.app.server.ollama_pull import pull_records, require_turn, source_of
 from edgeinfer.app.server.ollama_schemas import NamedRequest, PullRequest, ShowRequest
 from edgeinfer.app.server.ollama_wire import JsonRoute, expiry_text, lines
 from edgeinfer.app.server.state import ServerState, server_state
@@ -26,8 +26,6 @@ ROUTER = APIRouter(tags=["ollama"], route_class=JsonRoute)
 
 API_VERSION = "0.12.6"
 """The version of Ollama whose API this is; clients refuse servers that are older than they are used to."""
-MOST_PULLS = 2
-"""Pulls at a time: each takes a thread that others wait for."""
 
 
 @ROUTER.head("/", include_in_schema=False)
@@ -103,8 +101,7 @@ async def pull(body: PullRequest, request: Request) -> Response:
     """Pull a model, with its progress as lines of JSON; a client that leaves stops it, and the next pull resumes."""
     state, name = server_state(request), body.wanted
     source = await asyncio.to_thread(source_of, name, state.pool)
-    if state.n_pulls >= MOST_PULLS:
-        raise APIError(503, f"{MOST_PULLS} models are being pulled; try again later", headers={"Retry-After": RETRY_S})
+    require_turn(state)
     records = pull_records(source, state)
     if body.stream is not False:
         return lines(records, _nothing)
@@ -116,9 +113,11 @@ async def _nothing() -> None:
 
 
 async def _last(records: AsyncIterator[Record], request: Request) -> Record:
+    """The last record. Raises APIError if the client disconnects."""
     last: Record = {}
     try:
-        async for last in records:
+        async for record in records:
+            last = record
             if await request.is_disconnected():
                 raise APIError(499, "the client has gone")
     finally:
