@@ -15,7 +15,7 @@ from edgeinfer.app.plans.fit import approve_quietly
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.models.download.policy import PullStopped
-from edgeinfer.models.sources import is_source, parse_source
+from edgeinfer.models.sources import parse_source
 from edgeinfer.models.store import ModelStore
 
 if TYPE_CHECKING:
@@ -39,14 +39,12 @@ def source_of(name: str, pool: ModelPool) -> str | None:
     for hub in HUBS:
         if name.startswith(hub):
             name = f"hf:{name.removeprefix(hub)}"
-    if not is_source(name):
-        try:
-            pool.find(name)
-        except APIError:
-            parse_source(name)  # raises what would work
-        return None
-    parse_source(name)
-    return name
+    try:
+        pool.find(name)
+    except APIError:
+        parse_source(name)  # raises what would work
+        return name
+    return None
 
 
 def require_turn(state: ServerState) -> None:
