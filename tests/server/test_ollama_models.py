@@ -119,8 +119,10 @@ def test_models_are_loaded_and_unloaded(tiny_model: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("5m", 300), ("1h30m", 5400), ("1.5s", 1.5), ("300ms", 0.3), ("0", 0), (0, 0), (2.5, 2.5), ("-1m", math.inf)]
-    + [(-1, math.inf), ("-1", math.inf)],
+    [
+        *(("5m", 300), ("1h30m", 5400), ("1.5s", 1.5), ("300ms", 0.3), ("0", 0), (0, 0), (2.5, 2.5)),
+        *(("-1m", math.inf), (-1, math.inf), ("-1", math.inf)),
+    ],
 )
 def test_durations(text: object, seconds: float) -> None:
     assert TypeAdapter(KeepAlive).validate_python(text) == pytest.approx(seconds)

@@ -73,7 +73,7 @@ def _spelled_seconds(text: str) -> float:
     return -seconds if match["sign"] == "-" else seconds
 
 
-KeepAlive = Annotated[float, BeforeValidator(_seconds)]
+KeepAlive = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=float | str)]
 """Seconds that a model stays loaded after a request; infinite: for good."""
 
 
