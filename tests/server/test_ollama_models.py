@@ -25,10 +25,14 @@ MESSAGES = [{"role": "user", "content": "the rain"}]
 FEW = {"num_predict": 3}
 
 
+def connected(running: Running, **options: object) -> Any:
+    """Ollama's client of a server."""
+    return running.clients.enter_context(ollama.Client(host=running.url, **options))
+
+
 @pytest.fixture
-def client(server: Running) -> Iterator[Any]:
-    with ollama.Client(host=server.url) as found:
-        yield found
+def client(server: Running) -> Any:
+    return connected(server)
 
 
 def test_the_server_is_found(server: Running) -> None:
@@ -58,7 +62,7 @@ def test_models_are_listed_and_described(server: Running, client: Any, tiny_mode
     assert shown.template == server.http().get("/props").json()["chat_template"]
     assert str(tiny_model) in shown.modelfile
     verbose = server.http().post("/api/show", json={"name": "tiny:latest", "verbose": True}).json()
-    assert len(verbose["model_info"]["tokenizer.ggml.tokens"]) == 265
+    assert len(verbose["model_info"]["tokenizer.ggml.tokens"]) == len(server.llm.prompts.tokenizer.vocabulary.tokens)
 
 
 def test_numbers_of_parameters_are_written_as_ollama_does() -> None:
@@ -83,7 +87,7 @@ def test_names_with_tags_are_found(tiny_model: Path, tmp_path: Path) -> None:
         for model, name in zip(models, ("llama3.2:1b", "llama3.2:latest"), strict=True)
     ]
     with served(tiny_model, others=named, most_models=1) as running:
-        client = ollama.Client(host=running.url)
+        client = connected(running)
         assert {model.model for model in client.list().models} == {"tiny:latest", "llama3.2:1b", "llama3.2:latest"}
         assert client.generate("llama3.2:1b", "a", options=FEW).done
         assert running.pool.open[0].path == paths[0]
@@ -96,7 +100,7 @@ def test_names_with_tags_are_found(tiny_model: Path, tmp_path: Path) -> None:
 
 def test_models_are_loaded_and_unloaded(tiny_model: Path) -> None:
     with served(tiny_model) as running:
-        client = ollama.Client(host=running.url)
+        client = connected(running)
         (loaded,) = client.ps().models
         assert (loaded.model, loaded.context_length, loaded.size_vram) == ("tiny:latest", 512, 0)
         assert loaded.expires_at.year > 2200
@@ -162,7 +166,7 @@ def stocked(tiny_model: Path, home: Path) -> Iterator[Running]:
 
 def test_a_local_file_is_pulled_and_deleted(stocked: Running, tmp_path: Path) -> None:
     path = write_tiny_llama(tmp_path / "other.gguf", seed=5)
-    client = ollama.Client(host=stocked.url)
+    client = connected(stocked)
     steps = [step.status for step in client.pull(str(path), stream=True)]
     assert steps[0] == "pulling manifest"
     assert steps[-3:] == ["verifying sha256 digest", "writing manifest", "success"]
@@ -188,17 +192,18 @@ def test_a_download_tells_its_progress(stocked: Running, tmp_path: Path, monkeyp
         return path_model(path)
 
     monkeypatch.setattr(ModelStore, "pull", pull)
-    client = ollama.Client(host=stocked.url)
+    client = connected(stocked)
     steps = [step for step in client.pull("https://example.org/far.gguf", stream=True) if step.digest]
     assert [(step.completed, step.total) for step in steps] == [(0, 100), (40, 100), (100, 100)]
     assert client.pull("https://example.org/far.gguf").status == "success"
 
 
 def test_pulls_are_refused(stocked: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = ollama.Client(host=stocked.url)
-    with pytest.raises(ollama.ResponseError, match="Don't know where to find") as caught:
-        client.pull("no-such-model:1b")
-    assert caught.value.status_code == 404
+    client = connected(stocked)
+    for name, said in (("no-such-model:1b", "Don't know where to find"), ("x" * 400, "no model is called")):
+        with pytest.raises(ollama.ResponseError, match=said) as caught:
+            client.pull(name)
+        assert caught.value.status_code == 404
     (tmp_path / "text.gguf").write_text("no model")
     with pytest.raises(ollama.ResponseError, match="GGUF"):
         list(client.pull(str(tmp_path / "text.gguf"), stream=True))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from edgeinfer.app.plans.fit import approve_quietly
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.objects import Record
+from edgeinfer.errors import ModelNotFound
 from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.sources import parse_source
 from edgeinfer.models.store import ModelStore
@@ -42,7 +43,10 @@ def source_of(name: str, pool: ModelPool) -> str | None:
     try:
         pool.find(name)
     except APIError:
-        parse_source(name)  # raises what would work
+        try:
+            parse_source(name)  # raises what would work
+        except (OSError, ValueError):  # no name of a file either, such as one that is too long
+            raise ModelNotFound(f"no model is called {name[:80]!r}") from None
         return name
     return None
 

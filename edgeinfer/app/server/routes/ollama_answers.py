@@ -29,35 +29,50 @@ ROUTER = APIRouter(tags=["ollama"], route_class=JsonRoute)
 
 Begin = Callable[["PooledModel", ServerState], "TextStream"]
 """Creates the stream of a request without starting it."""
+Content = Callable[[str, str, list[Record]], Record]
+"""The fields of an answer that hold its text, thoughts and calls, or new parts of them."""
+
+
+def _message(text: str, thoughts: str, calls: list[Record]) -> Record:
+    message: Record = {"role": "assistant", "content": text}
+    if thoughts:
+        message["thinking"] = thoughts
+    if calls:
+        message["tool_calls"] = calls
+    return {"message": message}
+
+
+def _response(text: str, thoughts: str, calls: list[Record]) -> Record:
+    return {"response": text, **({"thinking": thoughts} if thoughts else {})}
 
 
 @ROUTER.post("/api/chat", responses=OLLAMA_ANSWER_RESPONSES, response_model=None)
 async def chat(body: OllamaChatRequest, request: Request) -> Response:
     """Answer a conversation, as lines of JSON or as one object."""
-    return await _answer(body, request, _ChatParts, None if not body.messages else lambda *on: _chat(body, *on))
+    return await _answer(body, request, _message, None if not body.messages else lambda *on: _chat(body, *on))
 
 
 @ROUTER.post("/api/generate", responses=OLLAMA_ANSWER_RESPONSES, response_model=None)
 async def generate(body: GenerateRequest, request: Request) -> Response:
     """Answer a prompt, as lines of JSON or as one object."""
     body.check()
-    return await _answer(body, request, _GenerateParts, None if not body.prompt else lambda *on: _generate(body, *on))
+    return await _answer(body, request, _response, None if not body.prompt else lambda *on: _generate(body, *on))
 
 
-async def _answer(body: AnswerRequest, request: Request, kind: type[_Parts], begin: Begin | None) -> Response:
+async def _answer(body: AnswerRequest, request: Request, content: Content, begin: Begin | None) -> Response:
     """Answer a request, or only load or unload the model; `begin` is None for a request without text."""
     state, frame = server_state(request), AnswerFrame(body.model)
     if begin is None and body.unloads:
         await state.pool.keep(body.model, 0)
-        return JSONResponse(frame.empty(kind.content(), "unload"))
+        return JSONResponse(frame.empty(content("", "", []), "unload"))
     async with AsyncExitStack() as held:
         model = await held.enter_async_context(state.model(body.model, int(begin is not None)))
         frame.loaded()
         if body.keep_alive is not None:
             model.keep_s = kept_s(body.keep_alive)
         if begin is None:
-            return JSONResponse(frame.empty(kind.content(), "load"))
-        parts = kind(await asyncio.to_thread(begin, model, state), model, body, frame)
+            return JSONResponse(frame.empty(content("", "", []), "load"))
+        parts = _Parts(await asyncio.to_thread(begin, model, state), model, body, frame, content)
         if body.stream is not False:
             return lines(_records(parts, model, state), held.pop_all().aclose)
         await read_all([parts.stream], request)
@@ -113,15 +128,12 @@ def _generate(body: GenerateRequest, model: PooledModel, state: ServerState) -> 
 class _Parts:
     """Turns the text of an answer into the parts that are sent; log probabilities go with the next part."""
 
-    def __init__(self, stream: TextStream, model: PooledModel, body: AnswerRequest, frame: AnswerFrame) -> None:
-        self.stream, self._model, self._body, self._frame = stream, model, body, frame
+    def __init__(
+        self, stream: TextStream, model: PooledModel, body: AnswerRequest, frame: AnswerFrame, content: Content
+    ) -> None:
+        self.stream, self._model, self._body, self._frame, self._content = stream, model, body, frame, content
         self._reader = ContentReader(stream)
         self._n_calls = self._n_logprobs = 0
-
-    @staticmethod
-    def content(text: str = "", thoughts: str = "", calls: list[Record] | None = None) -> Record:
-        """The fields that hold the text."""
-        raise NotImplementedError
 
     def more(self, text: str) -> Iterator[Record]:
         """Add text, and yield its parts."""
@@ -130,24 +142,28 @@ class _Parts:
     def end(self, state: ServerState) -> Iterator[Record]:
         """Yield what was held back, then the last part."""
         yield from self._new(self._reader.finish())
-        yield self._last(self.content(), state)
+        yield self._last(self._content("", "", []), state)
 
     def whole(self, state: ServerState) -> Record:
         """The complete answer as one record."""
         text = self._reader.push(self.stream.text) + self._reader.finish()
-        return self._last(self.content(text, self._reader.new_thoughts(), self._calls()), state)
+        return self._last(self._content(text, self._reader.new_thoughts(), self._calls()), state)
 
     def _new(self, text: str) -> Iterator[Record]:
         thoughts, calls = self._reader.new_thoughts(), self._calls()
-        for content in ({"thoughts": thoughts}, {"text": text}, {"calls": calls}):
-            if any(content.values()):
-                yield self._frame.record({**self.content(**content), **self._logprobs()})
+        no_calls: list[Record] = []
+        for parts in (("", thoughts, no_calls), (text, "", no_calls), ("", "", calls)):
+            if any(parts):
+                yield self._frame.record({**self._content(*parts), **self._logprobs()})
 
     def _last(self, content: Record, state: ServerState) -> Record:
         stats = self.stream.stats
         assert stats is not None
         state.metrics.answered(self._model.name, [stats])
-        return self._frame.last({**content, **self._logprobs()}, stats)
+        record = self._frame.last({**content, **self._logprobs()}, stats)
+        if isinstance(self._body, GenerateRequest) and not self._body.raw:
+            record["context"] = [*self.stream.prompt, *self.stream.tokens]  # the conversation, to be continued
+        return record
 
     def _calls(self) -> list[Record]:
         """The tool calls that have not been sent yet."""
@@ -162,32 +178,3 @@ class _Parts:
         new = self.stream.logprobs[self._n_logprobs :] if self._body.logprobs else ()
         self._n_logprobs += len(new)
         return {"logprobs": logprob_records(new, self._model.llm.prompts.tokenizer)} if new else {}
-
-
-class _ChatParts(_Parts):
-    """Parts of a message."""
-
-    @staticmethod
-    def content(text: str = "", thoughts: str = "", calls: list[Record] | None = None) -> Record:
-        """A message, or a part of one."""
-        message: Record = {"role": "assistant", "content": text}
-        if thoughts:
-            message["thinking"] = thoughts
-        if calls:
-            message["tool_calls"] = calls
-        return {"message": message}
-
-
-class _GenerateParts(_Parts):
-    """Parts of a response; the last one has the tokens of the conversation."""
-
-    @staticmethod
-    def content(text: str = "", thoughts: str = "", calls: list[Record] | None = None) -> Record:
-        """A response, or a part of one."""
-        return {"response": text, **({"thinking": thoughts} if thoughts else {})}
-
-    def _last(self, content: Record, state: ServerState) -> Record:
-        record = super()._last(content, state)
-        if isinstance(self._body, GenerateRequest) and not self._body.raw:
-            record["context"] = [*self.stream.prompt, *self.stream.tokens]
-        return record
