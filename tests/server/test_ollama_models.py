@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gguf
@@ -14,7 +17,9 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from edgeinfer.app.server.ollama_models import count_text
+from edgeinfer.app.server.ollama_pull import pull_records
 from edgeinfer.app.server.ollama_schemas import KeepAlive
+from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.store import ModelStore, path_model
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import Running, served
@@ -211,3 +216,30 @@ def test_pulls_are_refused(stocked: Running, tmp_path: Path, monkeypatch: pytest
     with pytest.raises(ollama.ResponseError, match="are being pulled") as caught:
         client.pull(str(write_tiny_llama(tmp_path / "third.gguf")))
     assert caught.value.status_code == 503
+
+
+def test_a_client_that_leaves_stops_the_pull(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+
+    def pull(store: ModelStore, source: str, *, progress: Any, approve: Any) -> None:
+        try:
+            for done in range(10**6):
+                progress(done, None, 1.0)
+                time.sleep(0.01)
+        except PullStopped as reason:
+            kept.append(reason.keeps)
+            raise
+
+    async def leave_early() -> None:
+        records = pull_records("https://example.org/far.gguf", state)
+        assert (await anext(records))["status"] == "pulling manifest"
+        await anext(records)
+        assert state.n_pulls == 1
+        await records.aclose()
+        while state.n_pulls:
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(ModelStore, "pull", pull)
+    state: Any = SimpleNamespace(n_pulls=0)
+    asyncio.run(asyncio.wait_for(leave_early(), 30))
+    assert kept == [True]  # what was received stays
