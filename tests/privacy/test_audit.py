@@ -240,6 +240,12 @@ def _service(sandbox: Sandbox, model: str) -> None:
     sandbox.run("service", "uninstall")
 
 
+@case("mcp")
+def _mcp(sandbox: Sandbox, model: str) -> None:
+    """Servers are what the user names; without any there is nothing to start."""
+    sandbox.run("mcp", "list")
+
+
 @case("batch")
 def _batch(sandbox: Sandbox, model: str) -> None:
     assert sandbox.run("batch", "-", "-m", model, "--system", "be brief", stdin="the hen\nthe men\n")
