@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mcp.server.mcpserver", reason="the package mcp is not installed")
-
 from edgeinfer.app.mcp.connections import Connections
 from edgeinfer.app.mcp.servers import ToolServer
 
 PROGRAM = Path(__file__).with_name("tool_server.py")
 PATHS = os.pathsep.join(path for path in sys.path if path)
 NewServer = Callable[..., ToolServer]
+
+
+def require_package() -> None:
+    """Skip where the official package is not installed."""
+    pytest.importorskip("mcp.server.mcpserver", reason="the package mcp is not installed")
 
 
 def table(kind: str, further: str = "") -> str:
@@ -45,5 +48,6 @@ def server() -> NewServer:
 
 @pytest.fixture
 def connections() -> Iterator[Connections]:
+    require_package()
     with Connections() as opened:
         yield opened

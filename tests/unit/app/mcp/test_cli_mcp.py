@@ -12,7 +12,7 @@ import pytest
 from edgeinfer.app.cli import main
 from edgeinfer.app.commands import run as command
 from tests.conftest import write_tiny_llama
-from tests.unit.app.mcp.conftest import table
+from tests.unit.app.mcp.conftest import require_package, table
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -26,6 +26,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 @pytest.fixture
 def file(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The configuration file of a program without standard input."""
+    require_package()
     monkeypatch.setattr("sys.stdin", None)
     home.mkdir()
     return home / "config.toml"

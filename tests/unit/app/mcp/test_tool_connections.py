@@ -17,7 +17,7 @@ from edgeinfer.app.mcp import connections as module
 from edgeinfer.app.mcp.connections import Connections, ToolServerFailed
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.mcp.toolbox import RESULT_CAP, Toolbox
-from tests.unit.app.mcp.conftest import PATHS, PROGRAM, NewServer
+from tests.unit.app.mcp.conftest import PATHS, PROGRAM, NewServer, require_package
 
 
 def process_of(connections: Connections, server: ToolServer) -> int:
@@ -45,6 +45,7 @@ def test_a_server_knows_only_its_own_variables(
 
 
 def test_a_server_is_started_once_and_ends_with_the_program(server: NewServer) -> None:
+    require_package()
     with Connections() as connections:
         good = server("good")
         first = process_of(connections, good)
@@ -127,6 +128,7 @@ def test_an_interrupt_of_the_caller_ends_the_call(connections: Connections, serv
 @pytest.fixture
 def http_url() -> Iterator[str]:
     """A server over streamable HTTP, in a process of its own."""
+    require_package()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
