@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 KEY_VARIABLE = "EDGEINFER_API_KEY"
+KEY_FILE_CAP = 4096
+"""Characters of a key's file that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,10 @@ class ServeFlags:
             metavar="NAME",
             help=f"Environment variable that holds the API key. Default: {KEY_VARIABLE}, if set.",
         ),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="File that holds the API key, readable by you alone."),
     ] = None
     no_key: Annotated[
         bool,
@@ -111,7 +117,7 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
     return ServerOptions(
         host=flags.host,
         port=flags.port,
-        key=_key(flags.token_env, flags.no_key, needed=needs_key),
+        key=_key(flags, needed=needs_key),
         hosts=tuple(flags.allow_host or ()),
         origins=tuple(origin.rstrip("/") for origin in flags.allow_origin or ()),
         parallel=flags.parallel,
@@ -161,25 +167,44 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
         raise typer.Exit(code)
 
 
-def _key(token_env: str | None, no_key: bool, *, needed: bool) -> str | None:
-    """The key that clients must present, from the environment: what stands on a command line others can read.
+def _key(flags: ServeFlags, *, needed: bool) -> str | None:
+    """The key that clients must present, from the environment or a file: others can read a command line.
 
     `needed`: another program starts the server; nobody else is to use it. Raises BadSetting.
     """
-    if no_key:
-        if token_env is not None:
-            raise BadSetting("--token-env names a key and --no-key wants none; leave one of them out")
+    sources = (("--token-env", flags.token_env), ("--token-file", flags.token_file), ("--no-key", flags.no_key or None))
+    given = [flag for flag, value in sources if value is not None]
+    if len(given) > 1:
+        raise BadSetting(f"{given[0]} and {given[1]} say different things of the key; leave one of them out")
+    if flags.no_key:
         return None
-    name = token_env or KEY_VARIABLE
+    if flags.token_file is not None:
+        return _key_in(flags.token_file)
+    name = flags.token_env or KEY_VARIABLE
     found = os.environ.get(name)
-    if found is None and token_env is not None:
-        raise BadSetting(f"--token-env {token_env}: there is no such environment variable")
+    if found is None and flags.token_env is not None:
+        raise BadSetting(f"--token-env {flags.token_env}: there is no such environment variable")
     if found is None and needed:
         raise BadSetting(
             "a server beside a program needs a key, or all programs of this computer could use it: put a long random "
             f"text into {KEY_VARIABLE}, or name another variable (--token-env NAME); --no-key does without"
         )
     return found
+
+
+def _key_in(path: Path) -> str:
+    """The key that a file holds. Raises BadSetting if it cannot be read, or if other users can read it."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            key = file.read(KEY_FILE_CAP).removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise BadSetting(f"--token-file {path} is not text") from None
+    except OSError as reason:
+        raise BadSetting(f"--token-file {path} cannot be read: {reason.strerror or reason}") from None
+    if os.name == "posix" and mode & 0o077:  # elsewhere the access list of the folder says who may read
+        raise BadSetting(f"--token-file {path} can be used by others; chmod 600 makes it yours alone")
+    return key
 
 
 def _open(path: Path, settings: Settings, server: ServerOptions) -> LLM:
