@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
@@ -40,6 +41,18 @@ PING = b": ping\n\n"
 def event(record: Record) -> bytes:
     """A record as a server-sent event."""
     return b"data: " + json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How a stream is written: an error that ends it, and what is sent in long silences (None: nothing)."""
+
+    media_type: str
+    failed: Callable[[APIError], bytes]
+    ping: bytes | None
+
+
+SSE = Wire("text/event-stream", lambda error: event(error.body()), PING)
 
 
 async def read_all(streams: Sequence[TextStream], request: Request) -> None:
@@ -122,29 +135,32 @@ async def side_by_side(streams: Sequence[TextStream]) -> AsyncIterator[tuple[int
             task.cancel()
 
 
-def streaming(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]]) -> Response:
+def streaming(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]], wire: Wire = SSE) -> Response:
     """A response of events; `done` is awaited when it ends, for whatever reason."""
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_pinged(events, done), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_pinged(events, done, wire), media_type=wire.media_type, headers=headers)
 
 
 async def _next(events: AsyncIterator[bytes]) -> bytes:
     return await anext(events)
 
 
-async def _pinged(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """Yield events, with a comment after long silences; an exception becomes the last event."""
+async def _pinged(
+    events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]], wire: Wire
+) -> AsyncIterator[bytes]:
+    """Yield events, with a ping after long silences; an exception becomes the last event."""
     waiting: asyncio.Task[bytes] | None = None
     try:
         while True:
             waiting = asyncio.ensure_future(_next(events))
             while not (await asyncio.wait({waiting}, timeout=PING_S))[0]:
-                yield PING
+                if wire.ping is not None:
+                    yield wire.ping
             yield waiting.result()
     except StopAsyncIteration:
         pass
     except Exception as reason:
-        yield event(api_error(reason).body())
+        yield wire.failed(api_error(reason))
     finally:
         if waiting is not None:
             waiting.cancel()
