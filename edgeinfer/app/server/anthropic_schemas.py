@@ -41,6 +41,8 @@ CHANGING_LINES = re.compile(r"(?:x-anthropic-[\w-]+:[^\n]*(?:\n+|$))+")
 """Lines at the beginning of a system prompt that change with every request, and say nothing to a model."""
 EFFORTS = {"xhigh": "high", "max": "high"}
 """Efforts that chat templates do not know, and the nearest that they do."""
+NO_THREADS = "thread_unsupported_request"
+"""The error code at which Anthropic's client sends whole conversations from then on."""
 _OTHER_FIELDS = {"messages", "stop", "stream", "stream_options", "n"}
 
 
@@ -122,6 +124,7 @@ class CountTokensRequest(Sampling):
     output_format: OutputFormat | None = None
     mcp_servers: list[Any] | None = None
     container: str | dict[str, Any] | None = None
+    thread: str | dict[str, Any] | None = None
 
     def as_chat(self) -> ChatRequest:
         """Convert to the equivalent chat request. Raises APIError."""
@@ -154,6 +157,8 @@ class CountTokensRequest(Sampling):
             raise APIError(400, "n: a message is one answer", param="n")
         if self.mcp_servers:
             raise APIError(400, "mcp_servers: this server calls no tools; give them as tools", param="mcp_servers")
+        if self.thread is not None:
+            raise APIError(400, "thread: this server keeps none; send whole conversations", NO_THREADS, "thread")
         if self.container is not None:
             raise APIError(400, "container: this server runs no code; leave it out", param="container")
 

@@ -86,7 +86,8 @@ class APIError(Exception):
         """The error as a JSON body of Anthropic's API; agents shorten a conversation that is "too long"."""
         too_long = "prompt is too long: " if self.code == "context_length_exceeded" else ""
         kind = ANTHROPIC_KINDS.get(self.status, "api_error")
-        return {"type": "error", "error": {"type": kind, "message": too_long + self.message}}
+        details = {} if self.code is None else {"details": {"error_code": self.code}}
+        return {"type": "error", "error": {"type": kind, "message": too_long + self.message, **details}}
 
     def body_at(self, path: str) -> dict[str, object]:
         """The error as a JSON body, in the words of the API that a path belongs to."""
