@@ -1,4 +1,4 @@
-"""The ASGI application: routes behind the access guard, errors in OpenAI's format.
+"""The ASGI application: routes behind the access guard, errors in the format of the API they belong to.
 
 In: server options, models. Out: an ASGI application. Opens no socket.
 """
@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 import edgeinfer
 from edgeinfer.app.server.errors import APIError, api_error
-from edgeinfer.app.server.guard import Guard
+from edgeinfer.app.server.guard import Guard, request_id_of
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.app.server.routes import ROUTES
@@ -67,7 +67,7 @@ async def _failed(request: Request, reason: Exception) -> Response:
     """Return the response for an exception raised by a route."""
     error = api_error(reason)
     if error.status == 500:
-        LOG.error("%s %s failed", request.method, request.url.path, exc_info=reason)
+        LOG.error("%s %s failed (%s)", request.method, request.url.path, request_id_of(request), exc_info=reason)
     return JSONResponse(error.body_at(request.url.path), error.status, headers=dict(error.headers))
 
 

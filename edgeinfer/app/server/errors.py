@@ -1,4 +1,4 @@
-"""API errors: statuses, OpenAI's error body, and their description in the OpenAPI schema.
+"""API errors: statuses, error bodies of OpenAI's and Anthropic's APIs, and their description in the OpenAPI schema.
 
 In: exceptions. Out: statuses and bodies that reveal no internals of the program.
 """
@@ -52,6 +52,10 @@ _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
 
 OLLAMA_PATHS = "/api/"
 """Paths of Ollama's API, whose errors are a text."""
+ANTHROPIC_PATHS = "/v1/messages"
+"""Paths of Anthropic's API, whose errors have its form."""
+ANTHROPIC_KINDS: Mapping[int, str] = {**KINDS, 413: "request_too_large", 503: "overloaded_error"}
+"""Anthropic's error types by status; all other statuses have the type api_error."""
 RETRY_S = "1"
 """The Retry-After header value when the queue is full."""
 
@@ -80,9 +84,18 @@ class APIError(Exception):
             }
         }
 
+    def anthropic_body(self) -> dict[str, object]:
+        """The error as a JSON body of Anthropic's API; agents shorten a conversation that is "too long"."""
+        too_long = "prompt is too long: " if self.code == "context_length_exceeded" else ""
+        kind = ANTHROPIC_KINDS.get(self.status, "api_error")
+        details = {} if self.code is None else {"details": {"error_code": self.code}}
+        return {"type": "error", "error": {"type": kind, "message": too_long + self.message, **details}}
+
     def body_at(self, path: str) -> dict[str, object]:
         """The error as a JSON body, in the words of the API that a path belongs to."""
-        return {"error": self.message} if path.startswith(OLLAMA_PATHS) else self.body()
+        if path.startswith(OLLAMA_PATHS):
+            return {"error": self.message}
+        return self.anthropic_body() if path.startswith(ANTHROPIC_PATHS) else self.body()
 
 
 def api_error(reason: BaseException) -> APIError:
@@ -152,3 +165,20 @@ OLLAMA_ANSWER_RESPONSES: dict[int | str, dict[str, Any]] = {
     },
     **OLLAMA_RESPONSES,
 }
+_ANTHROPIC_SCHEMA = {
+    "type": "object",
+    "required": ["type", "error"],
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "required": ["type", "message"],
+            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+        },
+    },
+}
+ANTHROPIC_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": meaning, "content": {"application/json": {"schema": _ANTHROPIC_SCHEMA}}}
+    for status, meaning in _MEANINGS.items()
+}
+ANTHROPIC_ANSWER_RESPONSES: dict[int | str, dict[str, Any]] = {200: ANSWER_RESPONSES[200], **ANTHROPIC_RESPONSES}

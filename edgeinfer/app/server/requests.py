@@ -123,7 +123,7 @@ class ChatMessage(RequestBody):
 
 
 class FunctionDefinition(RequestBody):
-    name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.\-]+$")]
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_.\-]+$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None

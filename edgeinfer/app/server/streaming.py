@@ -146,7 +146,7 @@ async def _next(events: AsyncIterator[bytes]) -> bytes:
 
 
 async def _pinged(
-    events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]], wire: Wire = SSE
+    events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]], wire: Wire
 ) -> AsyncIterator[bytes]:
     """Yield events, with a ping after long silences; an exception becomes the last event."""
     waiting: asyncio.Task[bytes] | None = None

@@ -225,11 +225,8 @@ class Prompts:
         """
         if self.stops and not options.get("stop"):
             options = {**options, "stop": self.stops}
-        several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
-        tools = ToolUse.of(options.get("tools"), choice, several, self.template)
-        variables = _checked_variables(options.get("template_variables") or {})
-
-        told = ChatOptions(tools, variables, options.get("parse_special", False))
+        told = self._told(options)
+        tools = told.tools
 
         def tokens(shortened: Sequence[Message]) -> list[int]:
             return self._teller.tokens(shortened, known, told)
@@ -252,6 +249,13 @@ class Prompts:
         constraint = self._after_thoughts(self._constraint(options, tools), tools, options, opened)
         remarks = _remarks(self._teller.new_marks(messages), told.parse_special)
         return replace(request, constraint=constraint, thoughts=self.thoughts, opens_thought=opened, remarks=remarks)
+
+    def _told(self, options: Options) -> ChatOptions:
+        """How options have a conversation told. Raises BadSetting."""
+        several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
+        tools = ToolUse.of(options.get("tools"), choice, several, self.template)
+        variables = _checked_variables(options.get("template_variables") or {})
+        return ChatOptions(tools, variables, options.get("parse_special", False))
 
     def _after_thoughts(
         self, constraint: Constraint | None, tools: ToolUse | None, options: Options, opened: bool
@@ -364,9 +368,13 @@ class Prompts:
         used = ToolUse.of(tools, "auto", True, self.template)
         return self._teller.text(messages, ChatOptions(used, _checked_variables(variables)))
 
-    def n_tokens(self, messages: Messages) -> int:
-        """The number of tokens of a conversation, whether it fits or not. Raises BadTemplate, BadSetting."""
-        return len(self._teller.tokens([Message.of(message) for message in messages], nothing_known, _PLAIN_CHAT))
+    def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
+        """The number of tokens of a conversation with these options, whether it fits or not.
+
+        Raises BadTemplate, BadSetting.
+        """
+        told = _PLAIN_CHAT if options is None else self._told(options)
+        return len(self._teller.tokens([Message.of(message) for message in messages], nothing_known, told))
 
 
 def _remarks(marks: Sequence[str], parse_special: bool) -> tuple[str, ...]:
