@@ -96,7 +96,7 @@ class MessageView {
     this.foot = element("footer");
     this.element = element("article", { class: `message ${kind}`, "aria-label": author },
       element("header", {}, element("h2", {}, author), this.branches(isBusy, actions)),
-      this.folded, this.text, this.calls, this.note, this.foot);
+      this.markdown && this.folded, this.text, this.calls, this.note, this.foot);
     this.update(message);
     if (message.state !== "writing") this.finish(isLast, isBusy, actions);
   }
