@@ -19,7 +19,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 TIMINGS = {
-    "cache_n": 20, "prompt_n": 25, "prompt_ms": 820.0, "prompt_per_second": 54.9, "predicted_n": 1312,
+    "cache_n": 20, "prompt_n": 45, "prompt_ms": 820.0, "prompt_per_second": 54.9, "predicted_n": 1312,
     "predicted_ms": 8e4, "predicted_per_second": 16.4,
 }  # fmt: skip
 ANSWER = """**Bold** <img src=x onerror="document.title='broken in'"> [link](https://example.org)
@@ -194,7 +194,7 @@ def test_thoughts_are_folded_and_text_is_no_html(page: Any) -> None:
     links = page.locator(".markdown a").evaluate_all("all => all.map(({href, rel, target}) => [href, rel, target])")
     assert links == [["https://example.org/", "noopener noreferrer", "_blank"]]
     assert page.inner_text(".figures") == (
-        "16.4 tok/s · 1,312 tokens · prompt 45 (20 cached) · first token after 820 ms · prefill 54.9 tok/s"
+        "16.4 tok/s · 1,312 tokens · prompt 65 (20 cached) · first token after 820 ms · prefill 54.9 tok/s"
     )
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.click("[aria-label='Copy code']")

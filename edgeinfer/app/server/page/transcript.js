@@ -5,6 +5,7 @@ import { branch, siblings } from "./chats.js";
 import { MarkdownView, button, copy, element } from "./elements.js";
 
 const ENDINGS = { stopped: "stopped", cut: "cut at the most tokens of an answer" };
+const FEWEST_READ = 32; // new tokens of a prompt; of fewer the rate says nothing
 const words = (text) => text.split(/\s+/).filter(Boolean).length;
 const counted = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 const rate = (value) => (value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : Math.round(value).toLocaleString("en"));
@@ -17,7 +18,7 @@ export function figuresLine({ decode_tok_s, n_generated, n_prompt, n_cached, ttf
     counted(n_generated, "token"),
     `prompt ${n_prompt.toLocaleString("en")}${n_cached ? ` (${n_cached.toLocaleString("en")} cached)` : ""}`,
     Number.isFinite(ttft_s) ? `first token after ${seconds(ttft_s)}` : null,
-    Number.isFinite(prefill_tok_s) && prefill_tok_s ? `prefill ${rate(prefill_tok_s)} tok/s` : null,
+    Number.isFinite(prefill_tok_s) && n_prompt - n_cached >= FEWEST_READ ? `prefill ${rate(prefill_tok_s)} tok/s` : null,
   ];
   return parts.filter(Boolean).join(" · ");
 }
