@@ -18,9 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.listening import ServerOptions, is_own_page, name_of
+from edgeinfer.app.server.routes.page import PAGE_PATHS
 
-OPEN_PATHS = frozenset({"/health", "/v1/health"})
-"""Paths that need no API key: only the health check."""
+OPEN_PATHS = frozenset({"/health", "/v1/health", *PAGE_PATHS})
+"""Paths that need no API key: the health check, and the page, which holds no data."""
 
 
 class Guard:

@@ -120,7 +120,7 @@ def _print_ready(model: PooledModel, sidecar: Sidecar, listener: socket.socket) 
     if sidecar.prints_ready:
         ready = {"ready": True, "url": url, "host": host, "port": port, "pid": os.getpid(), "model": model.name}
         print(json.dumps(ready), flush=True)
-    typer.echo(f"{model.name} on {model.llm.info.device} at {url}/v1", err=True)
+    typer.echo(f"{model.name} on {model.llm.info.device} at {url}/v1, a page to chat in at {url}", err=True)
 
 
 async def _code(begin: asyncio.Task[int]) -> int:
