@@ -57,6 +57,11 @@ class Output:
         return self._stops.matched is not None
 
     @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the text, if one did."""
+        return self._stops.matched
+
+    @property
     def n_pieces(self) -> int:
         """Number of pieces not taken yet."""
         return len(self._pieces)

@@ -100,6 +100,11 @@ class TextStream:
         return self._sequence.tokens[: self._sequence.n_seen]
 
     @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._sequence.output.stop_string
+
+    @property
     def reader(self) -> AnswerReader | None:
         """A new reader that separates thoughts, content and tool calls; None if there is only content."""
         return self._sequence.request.reader()
