@@ -143,7 +143,8 @@ def command(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[l
     given = Given.of(arguments)
     ours = ["-m", model_of(given, environment), *given.ours]
     parallel = given.our_number("--parallel", 1)
-    if (context := given.number("--ctx-size", 0)) > 0:  # theirs is of all slots together
+    context = given.number("--ctx-size", 0)  # of all slots together; llama-server cuts it to what a model knows
+    if context > 0 and given.switches.isdisjoint(("--embedding", "--reranking")):
         ours += ["--ctx", str(context if "--kv-unified" in given.switches else context // parallel)]
     ours += ["--contexts", str(parallel)]
     if "--parallel" not in given.ours:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -105,6 +106,13 @@ def share(outcomes: Sequence[Outcome]) -> str:
     return f"{counts['passed']} of {n_able} tests that need no downloaded model pass"
 
 
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def run(given: argparse.Namespace, report: Path, place: Path) -> None:
     """Run the tests in a copy of their sources."""
     for folder in COPIED:
@@ -120,6 +128,7 @@ def run(given: argparse.Namespace, report: Path, place: Path) -> None:
         "STAND_IN_RERANKER": str(given.reranker.resolve()),
         "STAND_IN_INFILL": str((given.infill or given.text).resolve()),
         "NO_PROXY": "127.0.0.1,localhost",
+        "PORT": str(free_port()),
     }
     files = [f"unit/{name}.py" for name in given.files] or ["unit"]
     options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", "-o", "addopts=", f"--junitxml={report}"]
