@@ -92,8 +92,9 @@ def test_probabilities_of_tokens(http: httpx.Client) -> None:
     assert [each["id"] for each in told] == answer["tokens"]
     assert all(each["top_logprobs"][0]["id"] == each["id"] for each in told)  # greedy
     assert all(bytes(each["bytes"]).decode("utf-8", "replace") == each["token"] for each in told)
-    streamed = [each for part in events(http, n_probs=3)[:-1] for each in part["completion_probabilities"]]
-    assert streamed == told
+    parts = events(http, n_probs=3)
+    assert [part["completion_probabilities"] for part in parts[:-1]] == [[each] for each in told]
+    assert "".join(part["content"] for part in parts) == answer["content"]
 
 
 def test_tokens_may_be_forbidden_by_number_or_text(server: Running, http: httpx.Client) -> None:

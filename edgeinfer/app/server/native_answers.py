@@ -143,9 +143,14 @@ class NativeAnswer:
             return "word"
         return "eos" if stats.finish_reason == "stop" else "none"
 
-    def part(self, text: str, tokenizer: Tokenizer) -> Record:
-        """A part of a streamed answer, with the tokens that have not been told yet."""
-        new = self.tokens[self.n_told :]
+    def parts(self, text: str, tokenizer: Tokenizer) -> list[Record]:
+        """Parts of a streamed answer: one; with probabilities one for each token, the last of which has the text."""
+        n_new = len(self.tokens) - self.n_told if self.body.n_probs else 1
+        return [*(self._part("", tokenizer, 1) for _ in range(n_new - 1)), self._part(text, tokenizer)]
+
+    def _part(self, text: str, tokenizer: Tokenizer, most: int | None = None) -> Record:
+        """A part of a streamed answer, with the first `most` of the tokens that have not been told yet."""
+        new = self.tokens[self.n_told :][:most]
         record = {
             "index": self.number,
             "content": text,

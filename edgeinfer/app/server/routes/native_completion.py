@@ -125,10 +125,10 @@ async def _events(
     tokenizer = model.llm.prompts.tokenizer
 
     def part(answer: NativeAnswer, text: str, progress: Record | None = None) -> bytes:
-        record = answer.part(text, tokenizer)
+        told: dict[str, object] = {} if progress is None else {"prompt_progress": progress}
         if body.timings_per_token:
-            record["timings"] = timings_so_far(answer.stream.live, progress)
-        return event(record if progress is None else {**record, "prompt_progress": progress})
+            told["timings"] = timings_so_far(answer.stream.live, progress)
+        return b"".join(event({**record, **told}) for record in answer.parts(text, tokenizer))
 
     async for number, text in side_by_side(answers):
         answer = answers[number]
