@@ -210,6 +210,22 @@ def test_many_ask_at_the_same_time(server: Running) -> None:
     assert asyncio.run(together()) == expected
 
 
+def test_one_model_answers_to_any_name_unless_names_are_strict(tiny_model: Path) -> None:
+    with served(tiny_model, aliases=["davinci"]) as running:
+        for name in ("other", "davinci", "/etc/passwd"):
+            answer = running.client().chat.completions.create(model=name, messages=MESSAGES, max_tokens=1)
+            assert answer.model == "tiny"
+        with pytest.raises(openai.NotFoundError):
+            running.client().models.retrieve("other")
+    with served(tiny_model, aliases=["davinci"], strict_names=True) as running:
+        client = running.client()
+        assert client.chat.completions.create(model="davinci", messages=MESSAGES, max_tokens=1).model == "tiny"
+        with pytest.raises(openai.NotFoundError, match="no model 'other'; there are: tiny"):
+            client.chat.completions.create(model="other", messages=MESSAGES)
+        with pytest.raises(openai.NotFoundError):
+            client.chat.completions.create(model="/etc/passwd", messages=MESSAGES)
+
+
 def test_what_is_wrong_is_said_with_the_numbers(server: Running) -> None:
     client = server.client()
     with pytest.raises(openai.BadRequestError, match=r"has \d+ tokens and the context holds 512") as refused:
@@ -218,10 +234,6 @@ def test_what_is_wrong_is_said_with_the_numbers(server: Running) -> None:
     turns = [{"role": role, "content": "the hen in the inn " * 8} for role in ("user", "assistant") * 6]
     with pytest.raises(openai.BadRequestError, match="the conversation has"):  # never a silent cut
         client.chat.completions.create(model=MODEL, messages=[*turns, *MESSAGES])
-    with pytest.raises(openai.NotFoundError, match="no model 'other'; there are: tiny"):
-        client.chat.completions.create(model="other", messages=MESSAGES)
-    with pytest.raises(openai.NotFoundError):
-        client.chat.completions.create(model="/etc/passwd", messages=MESSAGES)
     with pytest.raises(openai.BadRequestError, match="temperature"):
         client.chat.completions.create(model=MODEL, messages=MESSAGES, temperature=-1)
     with pytest.raises(openai.BadRequestError, match="messages"):

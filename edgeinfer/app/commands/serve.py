@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,6 +72,19 @@ class ServeFlags:
         int,
         typer.Option("--contexts", metavar="N", help="Size of the KV cache in conversations of full length.", min=1),
     ] = 2
+    alias: Annotated[
+        str | None,
+        typer.Option(
+            "--alias", metavar="NAMES", help="Names of the model in the API, with commas. Default: its own name."
+        ),
+    ] = None
+    strict_names: Annotated[
+        bool,
+        typer.Option(
+            "--strict-names",
+            help="Refuse requests for unknown models even while only one is loaded, which would answer.",
+        ),
+    ] = False
     most_models: Annotated[
         int,
         typer.Option(
@@ -126,7 +139,19 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
         idle_unload_s=flags.idle_unload,
         most_models=flags.most_models,
         most_body_bytes=flag_bytes(flags.max_body),
+        aliases=_names(flags.alias),
+        strict_names=flags.strict_names,
     )
+
+
+def _names(aliases: str | None) -> tuple[str, ...]:
+    """Names separated by commas. Raises BadSetting for an empty one."""
+    if aliases is None:
+        return ()
+    names = tuple(name.strip() for name in aliases.split(","))
+    if not all(names):
+        raise BadSetting(f"--alias {aliases!r}: a name is empty")
+    return names
 
 
 def _require_packages() -> None:
@@ -159,6 +184,8 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     interrupt_plainly()
     remove_all_leftovers()
     default = choose_model(settings)
+    if server.aliases:
+        default = replace(default, name=server.aliases[0])
 
     def opening(path: Path) -> LLM:
         return _open(path, settings, server)

@@ -40,6 +40,7 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
         redoc_url=None,
     )
     app.state.server = ServerState(options, pool, Metrics(), defaults)
+    pool.note = app.state.server.note
     for router in ROUTES.entries().values():
         app.include_router(router)
     for kind in (APIError, EdgeInferError, Exception):

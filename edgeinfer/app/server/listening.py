@@ -22,7 +22,8 @@ class ServerOptions:
 
     `origins`: web pages that may use the server; none by default. `parallel` requests run at a time and `queue` more
     may wait. A model that is idle for `idle_unload_s` is closed (None: never); at most `most_models` are open at a
-    time.
+    time. The default model answers to `aliases` too, of which the first is what it is called; with `strict_names`,
+    requests for unknown names are refused even while one model alone is open.
     """
 
     host: str = "127.0.0.1"
@@ -36,6 +37,8 @@ class ServerOptions:
     idle_unload_s: float | None = None
     most_models: int = 2
     most_body_bytes: int = 16 << 20
+    aliases: tuple[str, ...] = ()
+    strict_names: bool = False
 
     def check(self) -> None:
         """Raises BadSetting if others on the network could use the server without a key."""

@@ -58,16 +58,22 @@ class ModelPool:
         *,
         most_models: int = 1,
         idle_s: float | None = None,
+        aliases: Sequence[str] = (),
+        strict_names: bool = False,
     ) -> None:
+        """`aliases`: further names of the default model. `strict_names`: requests for unknown names are refused."""
         self._open_model, self._listed = open_model, listed
         self.default = default
         self._most_models, self._idle_s = most_models, idle_s
+        self.aliases, self._strict_names = tuple(aliases), strict_names
         self._open: dict[Path, PooledModel] = {}
         self._replaced: list[PooledModel] = []
         self._opening = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
         self.used_s = time.monotonic()
         """Time of the last request."""
+        self.note: Callable[[PooledModel], None] = lambda pooled: None
+        """Called with every model that was opened."""
         self.failure: EdgeInferError | None = None
         """Why the last attempt to open the default model failed; None if it did not."""
 
@@ -75,6 +81,10 @@ class ModelPool:
     def open(self) -> tuple[PooledModel, ...]:
         """The models that are open now."""
         return tuple(self._open.values())
+
+    def opened(self, model: LocalModel) -> PooledModel | None:
+        """A model if it is open now."""
+        return self._open.get(model.path)
 
     @property
     def is_ready(self) -> bool:
@@ -114,12 +124,22 @@ class ModelPool:
     def _is_default(self, name: str | None) -> bool:
         if name is None:
             return True
-        return name.removesuffix(f":{LATEST}") in ("", "default", self.default.name, self.default.path.name)
+        own = "", "default", self.default.name, self.default.path.name, *self.aliases
+        return name.removesuffix(f":{LATEST}") in own
+
+    def _answering(self, name: str | None) -> LocalModel:
+        """The model that answers to a name: while one alone is open, any unknown name is its own. Raises APIError."""
+        try:
+            return self.find(name)
+        except APIError:
+            if self._strict_names or len(self._open) > 1:
+                raise
+        return next((model for model in self.models() if model.path in self._open), self.default)
 
     @asynccontextmanager
     async def use(self, name: str | None) -> AsyncIterator[PooledModel]:
         """Keep a model open for the block, opening it if necessary. Raises what opening raises."""
-        model = self.default if self._is_default(name) else await asyncio.to_thread(self.find, name)
+        model = self.default if self._is_default(name) else await asyncio.to_thread(self._answering, name)
         pooled = self._acquire_open(model) or await self._acquire(model)
         try:
             yield pooled
@@ -188,6 +208,7 @@ class ModelPool:
             self.failure = None
             self._open[model.path] = opened
             opened.users += 1
+            self.note(opened)
             return opened
 
     async def _make_room(self, model: LocalModel) -> None:

@@ -74,7 +74,15 @@ def run_server(
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
     async def serve() -> int:
-        pool = ModelPool(open_model, listed, default, most_models=options.most_models, idle_s=options.idle_unload_s)
+        pool = ModelPool(
+            open_model,
+            listed,
+            default,
+            most_models=options.most_models,
+            idle_s=options.idle_unload_s,
+            aliases=options.aliases,
+            strict_names=options.strict_names,
+        )
         app = create_app(options, pool, defaults)
         config = uvicorn.Config(
             app,

@@ -12,7 +12,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -38,6 +38,13 @@ DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 
 
+class Chunked(Protocol):
+    """A text that arrives in parts, as `TextStream` does."""
+
+    def chunks(self, every_s: float) -> AsyncIterator[str]: ...
+    def stop(self) -> None: ...
+
+
 def event(record: Record) -> bytes:
     """A record as a server-sent event."""
     return b"data: " + json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
@@ -55,7 +62,7 @@ class Wire:
 SSE = Wire("text/event-stream", lambda error: event(error.body()), PING)
 
 
-async def read_all(streams: Sequence[TextStream], request: Request) -> None:
+async def read_all(streams: Sequence[Chunked], request: Request) -> None:
     """Generate complete answers concurrently. Raises what ended them, and APIError if the client disconnects."""
     try:
         await unless_gone(asyncio.gather(*map(_read, streams)), request, lambda: _stop(streams))
@@ -63,7 +70,7 @@ async def read_all(streams: Sequence[TextStream], request: Request) -> None:
         _stop(streams)  # if one fails, the others are not needed
 
 
-async def _read(stream: TextStream) -> None:
+async def _read(stream: Chunked) -> None:
     async for _ in stream.chunks(LOOK_S):
         pass
 
@@ -97,12 +104,12 @@ async def unless_gone(work: Awaitable[T], request: Request, stop: Callable[[], N
                 await task
 
 
-def _stop(streams: Sequence[TextStream]) -> None:
+def _stop(streams: Sequence[Chunked]) -> None:
     for stream in streams:
         stream.stop()
 
 
-async def side_by_side(streams: Sequence[TextStream]) -> AsyncIterator[tuple[int, str]]:
+async def side_by_side(streams: Sequence[Chunked]) -> AsyncIterator[tuple[int, str]]:
     """Yield the text of several streams as it arrives, with the stream's index. Raises what ends any of them."""
     if len(streams) == 1:
         async for text in streams[0].chunks(EVERY_S):

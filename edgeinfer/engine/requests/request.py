@@ -363,10 +363,16 @@ class Prompts:
         messages: Messages,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] = NO_VARIABLES,
+        *,
+        begins_answer: bool = True,
     ) -> str:
-        """The text that the model would get for a conversation, with functions that it may call. Raises as `chat`."""
+        """The text that the model would get for a conversation, with functions that it may call. Raises as `chat`.
+
+        `begins_answer`: it ends with the beginning of an answer.
+        """
         used = ToolUse.of(tools, "auto", True, self.template)
-        return self._teller.text(messages, ChatOptions(used, _checked_variables(variables)))
+        told = ChatOptions(used, _checked_variables(variables), begins_answer=begins_answer)
+        return self._teller.text(messages, told)
 
     def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
         """The number of tokens of a conversation with these options, whether it fits or not.

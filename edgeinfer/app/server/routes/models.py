@@ -61,6 +61,7 @@ def _record(model: LocalModel, state: ServerState) -> Record:
         "object": "model",
         "created": 0 if pooled is None else int(pooled.opened_s),
         "owned_by": "edgeinfer",
+        "aliases": list(state.pool.aliases) if model.path == state.pool.default.path else [],
         "status": {"value": "unloaded" if pooled is None else "loaded"},
         "size_bytes": model.nbytes,
     }
