@@ -37,7 +37,6 @@ class PooledModel:
     llm: LLM
     path: Path
     identity: Identity
-    opened_s: float = field(default_factory=time.time)
     used_s: float = field(default_factory=time.monotonic)
     users: int = 0
 

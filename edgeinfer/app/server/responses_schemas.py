@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.errors import APIError, unsupported
 from edgeinfer.app.server.requests import (
     AdapterList,
     AllowedList,
@@ -116,9 +116,9 @@ class ResponseRequest(RequestBody):
                 400, "this server keeps nothing between requests: send the whole conversation as input", param="input"
             )
         if self.background:
-            raise APIError(501, "this server answers while the client waits: leave background out", param="background")
+            raise unsupported("this server answers while the client waits: leave background out", "background")
         if self.top_logprobs or LOGPROBS in (self.include or ()):
-            raise APIError(501, "logprobs are supported in /v1/chat/completions only", param="top_logprobs")
+            raise unsupported("logprobs are supported in /v1/chat/completions only", "top_logprobs")
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
         if isinstance(self.input, str):
             messages.append(ChatMessage(role="user", content=self.input))
@@ -175,7 +175,7 @@ def _message(item: Item, number: int) -> ChatMessage:
         return ChatMessage(role="assistant", reasoning_content=thoughts or None)
     if item.type == "message":
         raise APIError(400, f"input[{number}] needs a role", param="input")
-    raise APIError(501, f"input[{number}] is {item.type!r}; edgeinfer takes messages and calls", param="input")
+    raise unsupported(f"input[{number}] is {item.type!r}; edgeinfer takes messages and calls", "input")
 
 
 def _text(content: str | list[MessagePart] | None, number: int) -> str:
@@ -183,13 +183,13 @@ def _text(content: str | list[MessagePart] | None, number: int) -> str:
         return content or ""
     for part in content:
         if part.type not in ("input_text", "output_text", "text") or part.text is None:
-            raise APIError(501, f"a part of input[{number}] is {part.type!r}; edgeinfer reads text only", param="input")
+            raise unsupported(f"a part of input[{number}] is {part.type!r}; edgeinfer reads text only", "input")
     return one_text(part.text or "" for part in content)
 
 
 def _tool(tool: FlatTool) -> Tool:
     if tool.type != "function":
-        raise APIError(501, f"there is no tool of type {tool.type!r}; edgeinfer has functions only", param="tools")
+        raise unsupported(f"there is no tool of type {tool.type!r}; edgeinfer has functions only", "tools")
     if not tool.name:
         raise APIError(400, "a function needs a name", param="tools")
     return Tool(function=FunctionDefinition(name=tool.name, description=tool.description, parameters=tool.parameters))

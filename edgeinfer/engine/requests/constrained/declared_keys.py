@@ -1,11 +1,11 @@
 """Schemas of objects that declare keys and do not say whether there may be others: only the declared ones then.
 
-In: a JSON schema, as pydantic or zod writes it. Out: the same schema with `additionalProperties: false` at such objects,
-as the author meant it: by the letter of JSON Schema a model may invent keys. An object without `properties` stays free,
-and what says `additionalProperties` or `unevaluatedProperties` keeps its word; the latter, which llguidance does not
-know, becomes the former. The keys of an object are those of all schemas that hold for it at once: its own, of `allOf`,
-behind `$ref`, and of any alternative beside them. A schema that holds beside others is not closed by itself, or it would
-forbid the keys of the others.
+In: a JSON schema, as pydantic or zod writes it. Out: the same schema with `additionalProperties: false` at such
+objects, as the author meant it: by the letter of JSON Schema a model may invent keys. An object without `properties`
+stays free, and what says `additionalProperties` or `unevaluatedProperties` keeps its word; the latter, which llguidance
+does not know, becomes the former. The keys of an object are those of all schemas that hold for it at once: its own, of
+`allOf`, behind `$ref`, and of any alternative beside them. A schema that holds beside others is not closed by itself,
+or it would forbid the keys of the others.
 """
 
 from __future__ import annotations
@@ -105,13 +105,14 @@ class _Places:
         """Whether a schema is no more than another one, or a choice of others: these then say which keys there are."""
         if any(key in schema for key in (*_OF_NAMED_VALUES, *_OTHERWISE, *_CONDITIONAL, "required")):
             return False
-        several = schema.get("allOf")
+        several: Any = schema.get("allOf")
         n = ("$ref" in schema) + ("anyOf" in schema) + ("oneOf" in schema)
         return n + (len(several) if isinstance(several, list) else 0) == 1
 
     def keys_of(self, schema: Schema) -> _Keys:
         """The keys that hold for an object of this schema."""
-        keys, seen, rest = _Keys(), set[int](), [schema]
+        keys, seen = _Keys(), set[int]()
+        rest: list[Any] = [schema]
         while rest:
             one = rest.pop()
             if not isinstance(one, dict) or id(one) in seen:
@@ -119,8 +120,8 @@ class _Places:
             seen.add(id(one))
             keys.names |= dict.fromkeys(_own(one, "properties"))
             keys.patterns |= dict.fromkeys(_own(one, "patternProperties"))
-            required = one.get("required")
-            keys.names |= dict.fromkeys(each for each in (required or ()) if isinstance(each, str))
+            required: Any = one.get("required")
+            keys.names |= dict.fromkeys(required if isinstance(required, list) else ())
             keys.is_declared |= any(isinstance(one.get(key), dict) for key in _OF_NAMED_VALUES)
             is_known = "$ref" not in one or self._target(one["$ref"]) is not None
             keys.is_open |= not is_known or any(key in one for key in _OTHERWISE)
