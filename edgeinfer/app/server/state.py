@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_pool import ModelPool, PooledModel
+from edgeinfer.app.server.stored_responses import StoredResponses
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.model_pool import PooledModel
@@ -39,6 +40,7 @@ class ServerState:
     defaults: Options
     n_answers: int = 0
     embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    responses: StoredResponses = field(default_factory=StoredResponses)
 
     @asynccontextmanager
     async def model(self, name: str | None, n_answers: int = 0) -> AsyncIterator[PooledModel]:
