@@ -10,7 +10,15 @@ import re
 from pathlib import PurePosixPath
 
 from edgeinfer.errors import ModelNotFound
-from edgeinfer.models.file_names import SHARD, is_model_file, model_name, model_name_at, quant_of, shard_names
+from edgeinfer.models.file_names import (
+    SHARD,
+    is_model_file,
+    model_name,
+    model_name_at,
+    quant_of,
+    shard_names,
+    without_quant,
+)
 
 # Without a requested quant, the first of these that exists: small enough for most machines, good enough for most uses.
 PREFERRED_QUANTS = (
@@ -22,11 +30,19 @@ PREFERRED_QUANTS = (
 def models_among(files: list[str]) -> dict[str, list[str]]:
     """The files of each model in a repository, by quant, or by name if the name states no quant."""
     models: dict[tuple[str, str], list[str]] = {}
-    for file in sorted(filter(is_model_file, files)):
+    for file in sorted(_without_assistants(list(filter(is_model_file, files)))):
         path = PurePosixPath(file)
         models.setdefault((path.parent.as_posix(), model_name(path.name)), []).append(file)
     named = ((model_name_at(found[0]), found) for found in reversed(models.values()))
     return {(quant_of(name) or name).upper(): found for name, found in named}
+
+
+def _without_assistants(files: list[str]) -> list[str]:
+    """The files but drafters named after a model beside them: gemma-4-31b-it-assistant beside gemma-4-31b-it."""
+    bases = {file: without_quant(PurePosixPath(file).name).casefold() for file in files}
+    known = set(bases.values())
+    drafters = {base for base in known if "-assistant" in base and base.replace("-assistant", "") in known}
+    return [file for file, base in bases.items() if base not in drafters]
 
 
 def in_order(files: list[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
@@ -72,14 +73,18 @@ def test_logits_of_an_architecture_that_edgeinfer_lacks(tmp_path: Path) -> None:
 
 def test_a_model_that_writes_no_text_is_not_given_to_another_program(tmp_path: Path) -> None:
     """Its logits would be zeros, and the answer as many times the first token."""
-    source = DATA / "converted" / "xlm-roberta-reranker-bf16.gguf"
-    path = rewritten(source, tmp_path / "kinds.gguf", "bert", lambda writer: writer.add_uint32("bert.pooling_type", 1))
-    with pytest.raises(UnsupportedModel, match="bert reads texts as a whole and writes none"):
+    source = DATA / "converted" / "nomic-bert-bf16.gguf"
+
+    def with_head(writer: gguf.GGUFWriter) -> None:
+        writer.add_tensor("cls.weight", np.eye(32, dtype=np.float32))
+
+    path = rewritten(source, tmp_path / "kinds.gguf", "nomic-bert", with_head)
+    with pytest.raises(UnsupportedModel, match="nomic-bert reads texts as a whole and writes none"):
         open_subject(path, LoadOptions(device="llamacpp", n_context=96))
     result = command("run", "the cat", "-m", str(path), "--max-tokens", "3")
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert "error: this bert is a classifier" in result.stderr
+    assert "and nomic-bert reads texts as a whole and writes none" in result.stderr
 
 
 @with_peer
@@ -155,7 +160,7 @@ def test_a_crash_of_the_program_is_an_error_and_the_next_request_works(tmp_path:
 @with_peer
 def test_a_memory_that_cannot_be_cut_back_is_read_again(tmp_path: Path) -> None:
     path = write_mamba(tmp_path / "mamba.gguf")
-    with load(path, spec="on") as llm:
+    with load(path, device="llamacpp", spec="on") as llm:
         assert any("cannot be cut back" in notice for notice in llm.info.notices)
         first = llm.chat(QUESTION, temperature=0, max_tokens=12).read()
         llm.chat([{"role": "user", "content": "the dog"}], temperature=0, max_tokens=5).read()
@@ -163,7 +168,7 @@ def test_a_memory_that_cannot_be_cut_back_is_read_again(tmp_path: Path) -> None:
         assert again.read() == first
         assert again.stats is not None
         assert again.stats.n_cached > 0  # as far as the two questions are the same
-    with load(path, spec="off") as plain:
+    with load(path, device="llamacpp", spec="off") as plain:
         assert plain.chat(QUESTION, temperature=0, max_tokens=12).read() == first
 
 

@@ -97,6 +97,9 @@ FOLDERS = ["Q4_K_M/model.gguf", "Q8_0/model.gguf"]
         (["m-imatrix-Q4_K_M.gguf", "m-imatrix.gguf", "imatrix-Q8_0.gguf"], None, ["m-imatrix-Q4_K_M.gguf"]),
         (["Q4_K_M.gguf", "Q8_0.gguf"], "q8_0", ["Q8_0.gguf"]),
         (["m-fp16.gguf"], "F16", ["m-fp16.gguf"]),
+        (["m-Q4_K_M.gguf", "m-assistant-Q8_0.gguf"], None, ["m-Q4_K_M.gguf"]),
+        (["m-it-assistant.Q8_0.gguf", "m-it.Q4_0.gguf", "m-it.Q8_0.gguf"], "Q8_0", ["m-it.Q8_0.gguf"]),
+        (["open-assistant-Q8_0.gguf", "open-assistant-Q4_0.gguf"], "Q8_0", ["open-assistant-Q8_0.gguf"]),
         (TWICE, None, ["m-q4_k_m.gguf"]),
         (TWICE, "q8_0", ["m-q8_0-00001-of-00002.gguf", "m-q8_0-00002-of-00002.gguf"]),
         (FOLDERS, "Q8_0", ["Q8_0/model.gguf"]),
@@ -125,6 +128,7 @@ def test_one_model_is_chosen(files: list[str], quant: str | None, chosen: list[s
         (["a-Q8_0.gguf"], "Q4_0", "hf:u/r:Q8_0"),
         (["a-Q2_K.gguf", "a-Q3_K_S.gguf"], None, "hf:u/r:Q2_K, hf:u/r:Q3_K_S"),
         (["a-F16-00001-of-00002.gguf"], "F16", "no complete F16"),
+        (["m-Q4_K_M.gguf", "m-assistant-Q8_0.gguf"], "Q8_0", "no complete Q8_0; there are: hf:u/r:Q4_K_M$"),
         (MIXED, "Q8_0", "no complete Q8_0; there are: hf:u/r:Q4_K_M, hf:u/r:UD-Q4_K_XL$"),
         (
             ["mmproj-F16.gguf", "imatrix.gguf", "mtp-a-Q8_0.gguf", "a-Q4_0/mtp.gguf"],
