@@ -180,6 +180,7 @@ def test_what_it_does_not_have_is_skipped_or_refused(server: Running) -> None:
         {"input": [{"type": "function_call", "call_id": "c", "arguments": "{}"}]},
         {"input": "the hen " * 4000},
         {"input": []},
+        {"input": [{"type": {}, "content": "hi"}]},
     ):
         with pytest.raises(openai.BadRequestError):
             client.responses.create(model="tiny", **options)

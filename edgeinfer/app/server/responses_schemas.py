@@ -65,7 +65,8 @@ def _readable(items: object) -> object:
     """Input items without those that edgeinfer does not read."""
     if not isinstance(items, list):
         return items
-    return [each for each in items if not isinstance(each, dict) or each.get("type", "message") in _READ]
+    kinds = (each.get("type", "message") if isinstance(each, dict) else None for each in items)
+    return [each for each, kind in zip(items, kinds, strict=True) if not isinstance(kind, str) or kind in _READ]
 
 
 Items = Annotated[list[Item], Field(min_length=1)]
