@@ -52,14 +52,16 @@ class ServeFlags:
     ] = False
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="Additional allowed Host header; repeatable."),
+        typer.Option(
+            "--allow-host", metavar="NAME", help="Additional allowed Host header, such as *.example.org; repeatable."
+        ),
     ] = None
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
             "--allow-origin",
             metavar="URL",
-            help="Additional allowed Origin (CORS), such as https://example.org; repeatable.",
+            help="Additional allowed Origin (CORS), such as https://example.org, http://localhost:* or *; repeatable.",
         ),
     ] = None
     parallel: Annotated[

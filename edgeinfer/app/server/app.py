@@ -15,6 +15,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 import edgeinfer
+from edgeinfer.app.server.allowed import origin_expression
+from edgeinfer.app.server.bodies import PlainBodies
 from edgeinfer.app.server.errors import APIError, api_error
 from edgeinfer.app.server.guard import Guard, request_id_of
 from edgeinfer.app.server.listening import ServerOptions
@@ -48,10 +50,15 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     if options.origins:
-        methods = ["GET", "POST", "DELETE"]
+        methods = ["GET", "HEAD", "POST", "DELETE"]
         app.add_middleware(
-            CORSMiddleware, allow_origins=list(options.origins), allow_methods=methods, allow_headers=["*"]
+            CORSMiddleware,
+            allow_origin_regex=origin_expression(options.origins),
+            allow_methods=methods,
+            allow_headers=["*"],
+            allow_private_network=True,
         )
+    app.add_middleware(PlainBodies, most_bytes=options.most_body_bytes)
     app.add_middleware(Guard, options=options)
     _describe(app)
     return app

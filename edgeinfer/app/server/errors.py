@@ -31,7 +31,7 @@ KINDS: Mapping[int, str] = {
     404: "not_found_error",
     405: "invalid_request_error",
     413: "invalid_request_error",
-    501: "not_supported_error",
+    415: "invalid_request_error",
     503: "unavailable_error",
 }
 """Error types by status; all other statuses have the type server_error."""
@@ -98,6 +98,11 @@ class APIError(Exception):
         return self.anthropic_body() if path.startswith(ANTHROPIC_PATHS) else self.body()
 
 
+def unsupported(message: str, param: str) -> APIError:
+    """What edgeinfer cannot do: a client's error, since clients send a request again that fails with 500 or more."""
+    return APIError(400, message, "not_supported", param)
+
+
 def api_error(reason: BaseException) -> APIError:
     """Convert an exception to an API error; details of unexpected exceptions are not shown to clients."""
     if isinstance(reason, APIError):
@@ -132,7 +137,7 @@ _MEANINGS = {
     403: "The server is not called so, or the page may not use it.",
     404: "There is no such model.",
     413: "The request is too large.",
-    501: "edgeinfer cannot do this.",
+    415: "The body is packed in an unknown way.",
     503: "The queue is full, or the model cannot be opened just now.",
 }
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.app.server.listening import ServerOptions, is_own_page, name_of
+from edgeinfer.app.server.listening import ServerOptions, is_own_page
 from edgeinfer.app.server.routes.page import PAGE_PATHS
 
 OPEN_PATHS = frozenset({"/health", "/v1/health", *PAGE_PATHS})
@@ -46,10 +46,10 @@ class Guard:
         """Raises APIError if the request is not allowed."""
         options = self._options
         host = headers.get("host", "")
-        if not options.knows_host(name_of(host)):
+        if not options.knows_host(host):
             raise APIError(403, f"this server is not called {host!r}; `edgeinfer serve --allow-host` adds a name")
         origin = headers.get("origin")
-        if origin is not None and origin not in options.origins and not is_own_page(origin, host):
+        if origin is not None and not options.knows_origin(origin) and not is_own_page(origin, host):
             raise APIError(
                 403, f"pages of {origin} may not use this server; `edgeinfer serve --allow-origin` lets them"
             )
@@ -66,7 +66,7 @@ class Guard:
 
     def _readers(self, origin: str | None) -> dict[str, str]:
         """CORS headers, so that allowed pages can read why a request was refused."""
-        if origin is None or origin not in self._options.origins:
+        if origin is None or not self._options.knows_origin(origin):
             return {}
         return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 

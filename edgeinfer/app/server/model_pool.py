@@ -42,7 +42,6 @@ class PooledModel:
     path: Path
     identity: Identity
     keep_s: float | None = None
-    opened_s: float = field(default_factory=time.time)
     used_s: float = field(default_factory=time.monotonic)
     users: int = 0
 

@@ -20,9 +20,10 @@ from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
 from edgeinfer.app.server.model_pool import ModelPool, PooledModel
-from edgeinfer.app.server.ollama_models import DetailsCache
 from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.ollama_models import DetailsCache
 from edgeinfer.app.server.properties import properties
+from edgeinfer.app.server.stored_responses import StoredResponses
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.model_pool import PooledModel
@@ -47,6 +48,7 @@ class ServerState:
     embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
     details: DetailsCache = field(default_factory=DetailsCache)
     n_pulls: int = 0
+    responses: StoredResponses = field(default_factory=StoredResponses)
     properties: Record | None = None
 
     def note(self, model: PooledModel) -> None:

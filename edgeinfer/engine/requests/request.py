@@ -65,7 +65,8 @@ class Options(TypedDict, total=False):
     max_thought_tokens: most tokens of thoughts, after which the model is made to answer; without effect on models that
     have none. lora: scales of LoRA adapters by number or name, 0 for those not named; None: those of the model.
     parse_special: special tokens that are spelled in a text become those tokens; by default they do in a text to
-    continue, and not in the messages of a conversation, where they could end a turn or begin another.
+    continue, and not in the messages of a conversation, where they could end a turn or begin another. logit_bias: by
+    token; a text stands for each of its tokens.
     """
 
     temperature: float
@@ -76,7 +77,7 @@ class Options(TypedDict, total=False):
     presence_penalty: float
     frequency_penalty: float
     penalty_window: int
-    logit_bias: dict[int, float]
+    logit_bias: Mapping[int | str, float]
     seed: int | None
     max_tokens: int | None
     stop: str | Sequence[str]
@@ -134,8 +135,8 @@ class Request:
         """Raises BadSetting for an impossible request, ContextOverflow for a prompt that cannot fit."""
         if not self.prompt:
             raise BadSetting("the prompt has no tokens; give some text to continue")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 1 or more")
+        if self.max_tokens is not None and self.max_tokens < 0:
+            raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 0 or more")
         if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
             raise BadSetting(f"logprobs cannot be {self.logprobs}: it must be between 0 and {MOST_LOGPROBS}")
         if len(self.prompt) > n_context:
@@ -238,7 +239,7 @@ class Prompts:
         partial = split_partial([Message.of(message) for message in messages])[1]
         request = request_of(
             fitted.prompt,
-            options,
+            self._with_tokens(options),
             notices=fitted.notices,
             continues_text=bool(partial),
             tools=tools,
@@ -327,13 +328,24 @@ class Prompts:
                 prompt = list(mixed.tokens)
         return request_of(
             tuple(prompt),
-            options,
+            self._with_tokens(options),
             continues_text=True,
             constraint=self._constraint(options),
             mixed=mixed,
             author=self.sampling,
             scales=self.adapters.scales_of(options.get("lora")),
         )
+
+    def _with_tokens(self, options: Options) -> Options:
+        """Options whose `logit_bias` names tokens by number: a text stands for each of its tokens."""
+        bias: Any = options.get("logit_bias")
+        if not isinstance(bias, Mapping) or not any(isinstance(key, str) for key in bias):
+            return options
+        told = {key: (key,) if not isinstance(key, str) else self._tokens_of(key) for key in bias}
+        return {**options, "logit_bias": {token: bias[key] for key, tokens in told.items() for token in tokens}}
+
+    def _tokens_of(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special=False, parse_special=True)
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
         """The tokens as plain integers. Raises BadSetting if one is not in the vocabulary."""

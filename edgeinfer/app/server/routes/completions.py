@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError
+from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError, unsupported
 from edgeinfer.app.server.gap_prompts import gap_prompt
 from edgeinfer.app.server.objects import (
     Envelope,
@@ -76,9 +76,9 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
 def _check(body: CompletionRequest, n: int) -> None:
     """Raises APIError for options that edgeinfer does not support."""
     if body.best_of is not None and body.best_of != n:
-        raise APIError(501, "edgeinfer gives all answers it makes: leave best_of out, or set it to n", param="best_of")
+        raise unsupported("edgeinfer gives all answers it makes: leave best_of out, or set it to n", "best_of")
     if body.echo and body.logprobs is not None:
-        raise APIError(501, "logprobs of prompts are not supported: leave out echo or logprobs", param="echo")
+        raise unsupported("logprobs of prompts are not supported: leave out echo or logprobs", "echo")
 
 
 def _prompts(body: CompletionRequest) -> list[Prompt]:
