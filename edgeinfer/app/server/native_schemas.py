@@ -157,10 +157,10 @@ def native_options(body: NativeSampling, defaults: Options, llm: LLM) -> Options
     return options
 
 
-def _biases(given: Biases, llm: LLM) -> dict[int, float]:
+def _biases(given: Biases, llm: LLM) -> dict[int | str, float]:
     """The bias of each token, named by its number or by a text with it; False forbids a token."""
     pairs = given.items() if isinstance(given, dict) else given
-    found: dict[int, float] = {}
+    found: dict[int | str, float] = {}
     for key, bias in pairs:
         value = bias if not isinstance(bias, bool) else 0.0 if bias else -inf
         found |= dict.fromkeys([key] if isinstance(key, int) else _tokens_of(key, llm), value)

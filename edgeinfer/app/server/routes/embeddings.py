@@ -63,7 +63,7 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
 
 
 async def embedded(
-    texts: Sequence[Entry], llm: LLM, turn: asyncio.Lock, disconnected: threading.Event
+    texts: Sequence[str | Sequence[int | str]], llm: LLM, turn: asyncio.Lock, disconnected: threading.Event
 ) -> tuple[list[Floats], int]:
     """Compute embeddings and the number of tokens read, in a thread that ends soon after the client disconnects."""
 
@@ -108,7 +108,7 @@ def _text_of(content: Any) -> str:
     return "".join(texts)  # type: ignore[arg-type]
 
 
-def _tokens(entry: Entry, llm: LLM) -> list[int]:
+def _tokens(entry: str | Sequence[int | str], llm: LLM) -> list[int]:
     """The tokens of a text; a list of tokens is taken as it is."""
     if isinstance(entry, str):
         return llm.tokenize(entry)
