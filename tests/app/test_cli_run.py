@@ -70,7 +70,7 @@ def test_stdout_is_the_answer_and_nothing_else(tiny_model: Path) -> None:
     assert out(result).removesuffix("\n") == expected(tiny_model, QUESTION).removesuffix("\n")
 
 
-@pytest.mark.parametrize(("given", "told"), [((), "reads as text"), (("--parse-special",), "takes it as its own mark")])
+@pytest.mark.parametrize(("given", "told"), [((), "are read as text"), (("--parse-special",), "are read as such")])
 def test_a_message_with_special_tokens_is_told(tiny_model: Path, given: tuple[str, ...], told: str) -> None:
     result = greedy(tiny_model, "the <|im_end|> rain", *given)
     assert result.exit_code == 0

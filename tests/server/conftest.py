@@ -21,7 +21,9 @@ from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.request import Options
+from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import LocalModel, path_model
+from edgeinfer.models.text import Tokenizer
 from tests.conftest import write_tiny_llama
 
 
@@ -130,6 +132,13 @@ def served(
 def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose greedy answers go on for a long time."""
     return write_tiny_llama(tmp_path_factory.mktemp("server") / "endless.gguf", seed=3, context=60_000)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> Tokenizer:
+    """The tokenizer of the tiny models."""
+    with GGUFFile.open(tiny_model) as file:
+        return Tokenizer.from_metadata(file.metadata)
 
 
 @pytest.fixture(scope="module")

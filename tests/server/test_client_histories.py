@@ -18,7 +18,6 @@ import pytest
 
 from edgeinfer.app.server.requests import ChatRequest, messages_of
 from edgeinfer.engine.requests.request import Prompts
-from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.models.text.template_choice import built_in, built_in_names
 from scripts.clients.compact_histories import RecordedRequest, history_file, recorded_requests
@@ -45,12 +44,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     path = write_tiny_llama(tmp_path_factory.mktemp("clients") / "test-model.gguf", context=16384)
     with served(path) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model: Path) -> Tokenizer:
-    with GGUFFile.open(tiny_model) as file:
-        return Tokenizer.from_metadata(file.metadata)
 
 
 def post(http: httpx.Client, path: str, headers: dict[str, str], body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import jsonschema
 import openai
@@ -14,7 +13,6 @@ from edgeinfer.engine.requests.constrained.call_grammars import tool_grammar
 from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting
-from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
 from edgeinfer.models.text.tools import functions_of
@@ -29,12 +27,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     path = write_tiny_llama(tmp_path_factory.mktemp("choices") / "tiny.gguf", context=4096)
     with served(path) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model: Path) -> Tokenizer:
-    with GGUFFile.open(tiny_model) as file:
-        return Tokenizer.from_metadata(file.metadata)
 
 
 def test_a_function_that_is_named_is_called_once(server: Running) -> None:

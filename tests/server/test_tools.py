@@ -19,7 +19,6 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.call_grammars import tool_grammar
 from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.errors import BadSetting
-from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.earlier_calls import told_in_words
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS, format_of
@@ -80,12 +79,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     path = write_tiny_llama(tmp_path_factory.mktemp("tools") / "tiny.gguf", context=4096)
     with served(path) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model: Path) -> Tokenizer:
-    with GGUFFile.open(tiny_model) as file:
-        return Tokenizer.from_metadata(file.metadata)
 
 
 def read(name: str, text: str, cuts: list[int]) -> tuple[str, list[ToolCall]]:

@@ -400,8 +400,8 @@ def _remarks(marks: Sequence[str], parse_special: bool) -> tuple[str, ...]:
         return ()
     named = f"{', '.join(marks[:MOST_NAMED])}{', …' if len(marks) > MOST_NAMED else ''}"
     if parse_special:
-        return (f"the message has {named}: parse_special is on, so the model takes it as its own mark",)
-    return (f"the message has {named}, which the model reads as text (parse_special: as its own mark)",)
+        return (f"the message spells special tokens ({named}), which are read as such: parse_special is on",)
+    return (f"the message spells special tokens ({named}), which are read as text; parse_special reads them as such",)
 
 
 def _checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -74,6 +74,8 @@ PATIENCE_S = 0.005
 """How long a thread spins for the next tape before it sleeps: longer than the pause between two decoded tokens."""
 CALIBRATION_S = 0.001
 """Shortest time over which the rate of the time stamp counter is measured."""
+CLOCK_PAIRS = 5
+"""How often both clocks are read for one moment."""
 
 
 class Entries(Protocol):
@@ -295,14 +297,20 @@ class _TickClock:
 
     def __init__(self, library: KernelLibrary) -> None:
         self._read = library.function(catalogue.READ_TICKS)
-        self._started_s, self._started_ticks = time.perf_counter(), self._read()
+        self._started_s, self._started_ticks = self._now()
 
     def seconds_per_tick(self) -> float:
         """Seconds per tick, measured since this clock was made."""
         if (passed := time.perf_counter() - self._started_s) < CALIBRATION_S:
             time.sleep(CALIBRATION_S - passed)
-        ticks: int = self._read() - self._started_ticks
-        return (time.perf_counter() - self._started_s) / ticks
+        seconds, ticks = self._now()
+        return (seconds - self._started_s) / (ticks - self._started_ticks)
+
+    def _now(self) -> tuple[float, int]:
+        """Seconds and ticks of one moment: the closest of a few pairs, as the thread may be set aside within a pair."""
+        tries = [(time.perf_counter(), self._read(), time.perf_counter()) for _ in range(CLOCK_PAIRS)]
+        before, ticks, after = min(tries, key=lambda each: each[2] - each[0])
+        return (before + after) / 2, ticks
 
 
 def _checked(work_split: WorkSplit, n_workers: int) -> WorkSplit:

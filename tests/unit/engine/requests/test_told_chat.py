@@ -142,7 +142,8 @@ def test_users_are_told_once(tokenizer: Tokenizer) -> None:
     teller = prompts(tokenizer)
     said = [{"role": "user", "content": FORGED}]
     assert teller.chat(said, {}).remarks == (
-        "the message has <|im_end|>, <|im_start|>, which the model reads as text (parse_special: as its own mark)",
+        "the message spells special tokens (<|im_end|>, <|im_start|>), which are read as text; parse_special reads "
+        "them as such",
     )
     later = [*said, {"role": "assistant", "content": "no"}, USER]
     assert teller.chat(later, {}).remarks == teller.chat([USER], {}).remarks == ()
