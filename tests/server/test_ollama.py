@@ -182,12 +182,14 @@ def test_what_is_not_done_is_refused_in_words(server: Running, path: str, body: 
     assert named in response.json()["error"]
 
 
-def test_errors_are_those_that_the_client_knows(client: Any, tiny_model: Path) -> None:
-    with pytest.raises(ollama.ResponseError, match="there is no model 'nobody'") as caught:
-        client.chat("nobody", MESSAGES)
-    assert caught.value.status_code == 404
-    with pytest.raises(ollama.ResponseError, match="nobody"):
-        list(client.generate("nobody", "the rain", stream=True))
+def test_errors_are_those_that_the_client_knows(tiny_model: Path) -> None:
+    with served(tiny_model, strict_names=True) as running:
+        client = connected(running)
+        with pytest.raises(ollama.ResponseError, match="there is no model 'nobody'") as caught:
+            client.chat("nobody", MESSAGES)
+        assert caught.value.status_code == 404
+        with pytest.raises(ollama.ResponseError, match="nobody"):
+            list(client.generate("nobody", "the rain", stream=True))
     with served(tiny_model, ServerOptions(port=0, key="secret")) as locked:
         refused = connected(locked)
         with pytest.raises(ollama.ResponseError, match="a key is needed"):

@@ -91,7 +91,7 @@ def test_names_with_tags_are_found(tiny_model: Path, tmp_path: Path) -> None:
         type(model)(name, model.path, model.nbytes, f"ollama:{name}", None, model.paths, "Ollama")
         for model, name in zip(models, ("llama3.2:1b", "llama3.2:latest"), strict=True)
     ]
-    with served(tiny_model, others=named, most_models=1) as running:
+    with served(tiny_model, others=named, most_models=1, strict_names=True) as running:
         client = connected(running)
         assert {model.model for model in client.list().models} == {"tiny:latest", "llama3.2:1b", "llama3.2:latest"}
         assert client.generate("llama3.2:1b", "a", options=FEW).done

@@ -129,8 +129,11 @@ class NativeAnswer:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The tokens so far."""
-        return () if self._is_silent else self.stream.tokens
+        """The tokens so far; with probabilities, those whose text is shown."""
+        if self._is_silent:
+            return ()
+        tokens = self.stream.tokens
+        return tokens[: len(self.stream.logprobs)] if self.body.n_probs else tokens
 
     @property
     def stop_type(self) -> str:

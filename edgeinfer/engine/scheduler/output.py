@@ -52,7 +52,8 @@ class Output:
         self._sources: list[str | None] = []  # draft sources of the tokens up to the last drafted one
         self._pieces: deque[tuple[str, int]] = deque()  # not taken, with tokens taken with each
         self.n_taken = 0
-        """Tokens of the answer whose text was taken."""
+        """Tokens of the answer whose text was taken, and of those held back because they may become a stop string."""
+        self._n_characters_taken = 0
 
     @property
     def has_stopped(self) -> bool:
@@ -70,6 +71,13 @@ class Output:
         if self._starts is None or not self.has_stopped:
             return len(self._shown)
         return bisect_left(self._starts, sum(map(len, self._shown)))
+
+    @property
+    def n_shown_taken(self) -> int:
+        """Tokens of the text that was taken, of each at least its first character."""
+        if self._starts is None:
+            return self.n_taken
+        return bisect_left(self._starts, self._n_characters_taken, 0, self.n_taken)
 
     @property
     def n_pieces(self) -> int:
@@ -108,6 +116,7 @@ class Output:
             piece, self.n_taken = self._pieces.popleft()
         except IndexError:
             return None
+        self._n_characters_taken += len(piece)
         return piece
 
     def take_all(self) -> list[str]:

@@ -140,8 +140,9 @@ class ScheduledSequence:
 
     @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
-        """Log probabilities of each token of the answer so far, if requested; not those of a stop string."""
-        return tuple(self._chooser.logprobs[: min(self.n_generated, self.output.n_shown)])
+        """Log probabilities of each token whose text was taken, if requested; not those of a stop string."""
+        n_tokens = self.output.n_shown if self.n_seen is None else self.output.n_shown_taken
+        return tuple(self._chooser.logprobs[: min(self.n_generated, n_tokens)])
 
     def spans(self, n_tokens: int | None) -> tuple[DraftSpan, ...]:
         """Which part of the text of the first `n_tokens` tokens came from which draft source."""

@@ -140,7 +140,7 @@ class TextStream:
     @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
         """For each token so far, if requested: its log probability, and those of likely alternatives."""
-        return self._sequence.logprobs[: self._sequence.n_seen]
+        return self._sequence.logprobs
 
     @property
     def marks(self) -> tuple[DraftSpan, ...]:
