@@ -106,7 +106,7 @@ def fault_of_json(text: str, schema: Record) -> str | None:
     except ValueError as error:
         return f"no JSON: {error}: {text!r}"
     except jsonschema.ValidationError as error:
-        return error.message
+        return f"{error.message}: {text}"
     return None
 
 

@@ -19,7 +19,7 @@ from .functions import FUNCTIONS, REPORT, fault_of_call, fault_of_json, result_o
 from .wires import Answer, AnthropicWire, Ask, Call, ChatWire, OllamaWire, ResponsesWire, Result, Wire
 
 N_STEPS = 5
-MAX_TOKENS, MAX_TOKENS_AUTO = 320, 70
+MAX_TOKENS, MAX_TOKENS_FREE = 320, 60
 WIRES: dict[str, Callable[[str, random.Random], Wire]] = {
     "chat": lambda url, draw: ChatWire(url, draw, is_streamed=False),
     "chat, streamed": lambda url, draw: ChatWire(url, draw, is_streamed=True),
@@ -140,7 +140,7 @@ def drawn_ask(draw: random.Random, step: int) -> Ask:
     choice = draw.choices(["auto", "required", "named", "none"], weights)[0]
     choice = draw.choice(names) if choice == "named" else choice
     schema = REPORT if choice in ("auto", "none") and draw.random() < 0.5 else None
-    max_tokens = MAX_TOKENS_AUTO if choice in ("auto", "none") else MAX_TOKENS
+    max_tokens = MAX_TOKENS_FREE if choice in ("auto", "none") and schema is None else MAX_TOKENS
     return Ask(names, choice, draw.random() < 0.7, schema, max_tokens, draw.randrange(999))
 
 
