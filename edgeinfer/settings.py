@@ -30,6 +30,8 @@ from edgeinfer.setting_values import Spec as Spec
 from edgeinfer.text_values import user_path
 
 PROJECT_FILE = "edgeinfer.toml"
+OTHER_TABLES = ("mcp",)
+"""Tables of the user's file that are no settings; `app.mcp` reads them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,6 +161,13 @@ def read_config(path: Path) -> dict[str, object]:
         raise BadSetting(f"{path} is not valid TOML: {reason}") from None
     except OSError as reason:
         raise BadSetting(f"{path} cannot be read: {reason.strerror or reason}") from None
+    is_users = path.name != PROJECT_FILE
+    for name in OTHER_TABLES:
+        if table.pop(name, None) is not None and not is_users:
+            raise BadSetting(
+                f"{path}: [{name}] names programs to start, which a folder's file must not; "
+                f"move it to {user_config_path()}"
+            )
     return {
         find_option(name, str(path)).name: read_value(name, value, place=str(path)) for name, value in table.items()
     }

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -57,10 +57,12 @@ def byte_characters() -> list[str]:
     return [chr(byte if byte in shown else next(rest)) for byte in range(256)]
 
 
-def write_tiny_llama(path: Path, *, seed: int = 0, context: int = CONTEXT, n_tokens: int | None = None) -> Path:
+def write_tiny_llama(
+    path: Path, *, seed: int = 0, context: int = CONTEXT, n_tokens: int | None = None, gap: Sequence[int] = ()
+) -> Path:
     """A llama with random float32 weights, a byte-level vocabulary and ChatML; greedy answers of it never end.
 
-    `n_tokens` overrides the height of its embedding.
+    `n_tokens` overrides the height of its embedding; `gap`: tokens before a prefix, a suffix and what is between.
     """
     draw = np.random.Generator(np.random.PCG64(seed))
     tokens = [*SPECIAL, *byte_characters(), *WORDS]
@@ -81,6 +83,8 @@ def write_tiny_llama(path: Path, *, seed: int = 0, context: int = CONTEXT, n_tok
     writer.add_token_merges(["t h", "h e", "i n", "e r", "a n", "Ġ t", "Ġ a", "th e", "Ġ the"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(2)
+    for name, token in zip(("fim_pre", "fim_suf", "fim_mid"), gap, strict=False):
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", token)
     writer.add_chat_template(CHATML)
 
     def add(name: str, *shape: int, scale: float = 1.0) -> None:

@@ -47,11 +47,12 @@ class _Printer:
         self._write(content)
 
     def finish(self) -> None:
-        """Write what was held back, and end the line."""
+        """Write what was held back, and end the line; an answer of tool calls alone has none."""
         if self._reader is not None:
             self._write(self._reader.finish())
         self._end_thoughts()
-        if self.is_empty or not self.ends_line:
+        only_calls = self.is_empty and self._reader is not None and bool(self._reader.calls)
+        if not only_calls and (self.is_empty or not self.ends_line):
             self._write("\n")
 
     def _think(self, thoughts: str) -> None:

@@ -232,6 +232,20 @@ def _serve(sandbox: Sandbox, model: str) -> None:
         assert httpx.get(f"{url}/metrics").status_code == 200
 
 
+@case("service")
+def _service(sandbox: Sandbox, model: str) -> None:
+    """Installing writes where the operating system looks, outside our folders, and is told before."""
+    assert "serve" in sandbox.run("service", "install", "--dry-run", "--", "-m", model)
+    sandbox.run("service", "status")
+    sandbox.run("service", "uninstall")
+
+
+@case("mcp")
+def _mcp(sandbox: Sandbox, model: str) -> None:
+    """Servers are what the user names; without any there is nothing to start."""
+    sandbox.run("mcp", "list")
+
+
 @case("batch")
 def _batch(sandbox: Sandbox, model: str) -> None:
     assert sandbox.run("batch", "-", "-m", model, "--system", "be brief", stdin="the hen\nthe men\n")

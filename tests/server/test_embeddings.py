@@ -77,3 +77,22 @@ def test_wrong_dimensions_are_refused_before_anything_is_made(server: Running, m
     refused = server.http().post(EMBEDDINGS, json={"input": "a", "dimensions": 8})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "dimensions")
     assert not watched.threads
+
+
+def test_texts_as_llama_server_takes_them(server: Running) -> None:
+    def embedded(given: object) -> list[list[float]]:
+        answer = server.http().post(EMBEDDINGS, json={"input": given})
+        assert answer.status_code == 200, answer.text
+        return [each["embedding"] for each in answer.json()["data"]]
+
+    tokens = server.llm.tokenize("the hen")
+    [expected] = embedded("the hen")
+    parts = {"content": [{"type": "text", "text": "the "}, {"type": "text", "text": "hen"}]}
+    for given in (tokens, {"prompt_string": "the hen"}, parts, [parts], [tokens]):
+        assert embedded(given) == [expected]
+    ends = [*tokens[:1], server.llm.detokenize(tokens[1:])]
+    assert embedded(ends) == [expected]
+    assert embedded(["the hen", ends, parts]) == [expected] * 3
+    picture = {"content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]}
+    for given in ([], {"content": "the hen"}, {"content": [{"type": "unknown"}]}, picture, [[]], [1.5], [None]):
+        assert server.http().post(EMBEDDINGS, json={"input": given}).status_code == 400, given

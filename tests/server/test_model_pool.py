@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -82,9 +83,10 @@ def test_loading_and_unloading_by_request(models: list[Path], long_model: Path) 
 
 def test_models_that_nobody_uses_are_closed(models: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     with served(models[0], idle_s=0.05) as running:
-        text = ask(running, "one")
+        text, awake = ask(running, "one"), running.http().get("/props").json()
         time.sleep(0.1)
         running.call(running.pool.close_idle())
+        assert running.http().get("/props").json() == {**awake, "is_sleeping": True}
         assert names(running) == []
         assert running.http().get("/health").status_code == 200  # it is opened again when it is asked for
         assert ask(running, "one") == text
@@ -182,7 +184,11 @@ def test_metrics_and_slots_tell_what_was_made(models: list[Path]) -> None:
         text = running.http().get("/metrics").text
         assert 'edgeinfer_generated_tokens_total{model="one"} 12.0' in text
         assert 'edgeinfer_answers_active{model="one"} 0.0' in text
-        assert running.http().get("/slots").json() == []
+        theirs = [line.split() for line in text.splitlines() if line.startswith("llamacpp:")]
+        assert ["llamacpp:tokens_predicted_total", "12"] in theirs
+        assert {name for name, _ in theirs} == set(re.findall("# HELP (llamacpp:[a-z_]+) ", text))
+        slots = running.http().get("/slots").json()
+        assert [(slot["is_processing"], slot["n_ctx"]) for slot in slots] == [(False, 512)] * 3
         props = running.http().get("/props").json()
         assert props["total_slots"] == 3
         assert props["default_generation_settings"]["n_ctx"] == 512
@@ -199,6 +205,8 @@ def test_texts_and_tokens(models: list[Path]) -> None:
         assert http.post("/detokenize", json={"tokens": tokens}).json() == {"content": "the hen"}
         assert http.post("/detokenize", json={"tokens": [10**8]}).status_code == 400
         prompt = http.post("/apply-template", json={"messages": MESSAGES}).json()["prompt"]
+        whole = {"messages": MESSAGES, "add_generation_prompt": False}
+        assert f"{http.post('/apply-template', json=whole).json()['prompt']}<|im_start|>assistant\n" == prompt
         assert prompt == running.llm.prompts.render(MESSAGES)
 
 

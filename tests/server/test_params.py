@@ -54,9 +54,8 @@ def test_no_limit_is_said_by_minus_one(server: Running) -> None:
     ):
         found = http.post(path, json={**asked, name: -1, "logit_bias": {"2": -100}}).json()
         assert found["usage"]["total_tokens"] >= n_context
-        for wrong in (0, -2):
-            refused = http.post(path, json={**asked, name: wrong})
-            assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
+        refused = http.post(path, json={**asked, name: -2})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
 
 
 def test_templates_are_told_what_a_request_says(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,13 +85,18 @@ def test_a_schema_may_be_true(server: Running) -> None:
     ("path", "asked", "status", "reason"),
     [
         (CHAT, {"response_format": schema(False)}, 400, "the schema false allows no answer"),
-        (CHAT, {"response_format": schema({}), "json_schema": {"type": "null"}}, 400, "leave the others out"),
-        (CHAT, {"response_format": schema({}), "grammar": 'root ::= "a"'}, 400, "leave the others out"),
+        (
+            CHAT,
+            {"response_format": schema({}), "json_schema": {"type": "null"}},
+            400,
+            "leave all but response_format",
+        ),
+        (CHAT, {"response_format": schema({}), "grammar": 'root ::= "a"'}, 400, "leave all but response_format"),
         (CHAT, {"functions": [{"name": "f"}]}, 400, "use tools"),
         (CHAT, {"function_call": "auto"}, 400, "use tools"),
-        (COMPLETION, {"echo": True, "logprobs": 1}, 501, "logprobs of prompts are not supported"),
-        (RESPONSES, {"top_logprobs": 2}, 501, "logprobs are supported in /v1/chat/completions only"),
-        (RESPONSES, {"include": ["message.output_text.logprobs"]}, 501, "supported in /v1/chat/completions only"),
+        (COMPLETION, {"echo": True, "logprobs": 1}, 400, "logprobs of prompts are not supported"),
+        (RESPONSES, {"top_logprobs": 2}, 400, "logprobs are supported in /v1/chat/completions only"),
+        (RESPONSES, {"include": ["message.output_text.logprobs"]}, 400, "supported in /v1/chat/completions only"),
     ],
 )
 def test_nothing_that_changes_an_answer_is_ignored(

@@ -1,7 +1,9 @@
-"""OpenAI's newer API: whole and streamed, with schemas and calls, and nothing kept."""
+"""OpenAI's newer API: whole and streamed, with schemas, calls and thoughts, and continued by id."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 from collections.abc import Iterator
 from typing import Literal
@@ -10,9 +12,12 @@ import openai
 import pydantic
 import pytest
 
-from edgeinfer.app.server.responses_schemas import ResponseRequest
+from edgeinfer.app.server.responses_schemas import Item, ResponseRequest
+from edgeinfer.app.server.stored_responses import StoredResponses
+from edgeinfer.models.text import ChatTemplate
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import Running, served
+from tests.server.test_reasoning import THINKING
 
 MESSAGES = [{"role": "system", "content": "the rain"}, {"role": "user", "content": "in the tin"}]
 CLOCK = {
@@ -70,6 +75,9 @@ def test_a_stream_of_events(server: Running) -> None:
     ]
 
 
+COLOUR = {"schema": {"type": "object", "properties": {"name": {"enum": ["red"]}}, "required": ["name"]}}
+
+
 class Colour(pydantic.BaseModel):
     name: Literal["red", "green"]
 
@@ -99,20 +107,121 @@ def test_calls(server: Running) -> None:
     assert after.output_text
 
 
-def test_nothing_is_kept(server: Running) -> None:
-    for options in ({"previous_response_id": "resp_1"}, {"conversation": "conv_1"}):
-        with pytest.raises(openai.BadRequestError, match="keeps nothing between requests"):
-            server.client().responses.create(model="tiny", input="hi", **options)
-    for options, status in (
-        ({"input": [{"type": "image_generation_call", "id": "x", "result": "", "status": "completed"}]}, 501),
-        ({"input": "hi", "tools": [{"type": "web_search"}]}, 501),
-        ({"input": "hi", "background": True}, 501),
-        ({"input": "the hen " * 4000}, 400),
-        ({"input": []}, 400),
+def test_a_conversation_goes_on_by_the_id_of_a_response(server: Running) -> None:
+    client = server.client()
+    first = client.responses.create(model="tiny", input="the rain", instructions="be brief", **OPTIONS)
+    second = client.responses.create(model="tiny", input="in the tin", previous_response_id=first.id, **OPTIONS)
+    whole = [
+        {"role": "user", "content": "the rain"},
+        {"role": "assistant", "content": first.output_text},
+        {"role": "user", "content": "in the tin"},
+    ]
+    assert second.output_text == server.llm.chat(whole, temperature=0, max_tokens=20).read()
+    assert second.previous_response_id == first.id
+    with client.responses.stream(
+        model="tiny", input="and?", previous_response_id=second.id, max_output_tokens=3
+    ) as stream:
+        third = list(stream)[-1].response
+    assert client.responses.retrieve(third.id).output_text == third.output_text
+    asked = {"input": "and?", "previous_response_id": second.id}
+    assert client.responses.input_tokens.count(model="tiny", **asked).input_tokens == third.usage.input_tokens
+    client.responses.delete(first.id)
+    for call in (client.responses.retrieve, client.responses.delete):
+        with pytest.raises(openai.NotFoundError, match="keeps the latest"):
+            call(first.id)
+
+
+def test_what_is_not_stored_cannot_be_continued(server: Running) -> None:
+    client = server.client()
+    for store in (None, False):
+        options = {} if store is None else {"store": store}
+        found = client.responses.create(model="tiny", input="hi", max_output_tokens=1, **options)
+        assert found.store is (store is None)
+        if store is None:
+            assert client.responses.retrieve(found.id).id == found.id
+        else:
+            with pytest.raises(openai.BadRequestError, match="there is no response") as refused:
+                client.responses.create(model="tiny", input="hi", previous_response_id=found.id)
+            assert refused.value.code == "previous_response_not_found"
+
+
+def test_stored_responses_are_limited() -> None:
+    stored = StoredResponses(most=3, most_bytes=1000)
+    for number in range(5):
+        stored.put({"id": str(number), "output": []}, [Item(role="user", content="hi")])
+        stored.get("2")
+    assert [stored.get(str(number)) is not None for number in range(5)] == [False, False, True, True, True]
+    assert stored.n_bytes > 0
+    stored.put({"id": "long", "output": []}, [Item(role="user", content="x" * 900)])
+    assert (stored.get("2"), stored.get("long") is not None) == (None, True)
+    stored.put({"id": "too long", "output": []}, [Item(role="user", content="x" * 2000)])
+    assert (stored.get("too long"), stored.n_bytes) == (None, 0)
+
+
+def test_what_it_does_not_have_is_skipped_or_refused(server: Running) -> None:
+    client = server.client()
+    skipped = [
+        {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "q"}},
+        {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"},
+        {"role": "user", "content": "the rain"},
+        {"type": "image_generation_call", "id": "x", "result": "", "status": "completed"},
+    ]
+    tools = [{"type": "web_search"}, {"type": "mcp", "server_label": "s", "server_url": "http://x"}, CLOCK]
+    found = client.responses.create(model="tiny", input=skipped, tools=tools, tool_choice="none", **OPTIONS)
+    assert [tool.name for tool in found.tools] == ["clock"]
+    plain = client.responses.create(model="tiny", input="the rain", **OPTIONS)
+    assert found.output_text == plain.output_text
+    for options in (
+        {"input": skipped[:1]},
+        {"input": "hi", "conversation": "conv_1"},
+        {"input": "hi", "background": True},
+        {"input": "hi", "tools": tools[:1], "tool_choice": "required"},
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:"}]}]},
+        {"input": [{"type": "function_call", "call_id": "c", "arguments": "{}"}]},
+        {"input": "the hen " * 4000},
+        {"input": []},
+        {"input": [{"type": {}, "content": "hi"}]},
     ):
-        with pytest.raises(openai.APIStatusError) as refused:
-            server.client().responses.create(model="tiny", **options)
-        assert refused.value.status_code == status
+        with pytest.raises(openai.BadRequestError):
+            client.responses.create(model="tiny", **options)
+
+
+@pytest.mark.parametrize("summary", [None, "auto"])
+def test_thoughts_are_an_item_of_their_own(
+    server: Running, monkeypatch: pytest.MonkeyPatch, summary: str | None
+) -> None:
+    template = ChatTemplate({"default": THINKING})
+    monkeypatch.setattr(server.llm, "prompts", dataclasses.replace(server.llm.prompts, template=template))
+    reasoning = {} if summary is None else {"reasoning": {"summary": summary}}
+    for schema, types in ((None, ["reasoning"]), (Colour, ["reasoning", "message"])):
+        form = {} if schema is None else {"text": {"format": {"type": "json_schema", "name": "c", **COLOUR}}}
+        limit = {"max_output_tokens": 30 if schema is None else 300, "temperature": 0}
+        options = {"model": "tiny", "input": "the rain", **limit, **form, **reasoning}
+        if schema is not None:
+            monkeypatch.setattr(server.llm, "chat", functools.partial(server.llm.chat, max_thought_tokens=5))
+        found = server.client().responses.create(**options)
+        assert [item.type for item in found.output] == types
+        thoughts = found.output[0].summary if summary else found.output[0].content
+        assert thoughts[0].type == ("summary_text" if summary else "reasoning_text")
+        assert found.usage.output_tokens_details.reasoning_tokens > 0
+        assert found.output[-1].status == ("incomplete" if schema is None else "completed")
+        with server.client().responses.stream(**options) as stream:
+            events = list(stream)
+        name = "response.reasoning_summary_text" if summary else "response.reasoning_text"
+        assert "".join(event.delta for event in events if event.type == f"{name}.delta") == thoughts[0].text
+        kinds = [event.type for event in events]
+        assert kinds.count("response.output_item.added") == kinds.count("response.output_item.done") == len(types)
+        assert kinds.index(f"{name}.done") > kinds.index(f"{name}.delta")
+        last = events[-1].response
+        assert [item.type for item in last.output] == types
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+def test_a_cut_message_is_incomplete(server: Running) -> None:
+    found = server.client().responses.create(model="tiny", input="in the tin", **OPTIONS)
+    assert (found.status, found.output[0].status) == ("incomplete", "incomplete")
+    whole = server.client().responses.parse(model="tiny", input="a colour", text_format=Colour, max_output_tokens=200)
+    assert whole.output[0].status == "completed"
 
 
 def test_the_parts_of_an_answer_are_one_message() -> None:

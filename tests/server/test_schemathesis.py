@@ -13,6 +13,8 @@ from schemathesis.specs.openapi.checks import content_type_conformance, status_c
 from edgeinfer.app.server.listening import ServerOptions
 from tests.server.conftest import Running, served
 
+NO_SOURCE = str.maketrans("", "", "/\\:")
+
 
 @pytest.fixture(scope="module")
 def fuzzed(tiny_model: Path) -> Iterator[Running]:
@@ -36,6 +38,11 @@ def test_no_request_makes_the_server_fail(case: schemathesis.Case) -> None:
         for name in ("max_tokens", "max_completion_tokens"):
             if isinstance(case.body.get(name), int):
                 case.body[name] = min(case.body[name], 8)
+    if case.path == "/api/pull" and isinstance(case.body, dict):  # no name is one of the hub's: tests ask no network
+        case.body |= {key: name.translate(NO_SOURCE) for key, name in case.body.items() if isinstance(name, str)}
+    if isinstance(case.body, dict) and case.path in ("/api/chat", "/api/generate"):
+        options = case.body.get("options")
+        case.body["options"] = {**options, "num_predict": 8} if isinstance(options, dict) else {"num_predict": 8}
     response = case.call(timeout=60)
     case.validate_response(response, checks=[status_code_conformance, content_type_conformance])
-    assert response.status_code < 500 or response.status_code == 501, response.text  # what edgeinfer cannot do
+    assert response.status_code < 500, response.text

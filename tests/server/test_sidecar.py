@@ -42,7 +42,7 @@ def sidecar(
     model: Path, *options: str, **variables: str
 ) -> Iterator[tuple[subprocess.Popen[str], Mapping[str, object]]]:
     """A server in a process of its own, and what its line says."""
-    start = START if "--token-env" in options else OPEN
+    start = START if {"--token-env", "--token-file"} & set(options) else OPEN
     with started([*start, "-m", str(model), *options], **variables) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -197,6 +197,16 @@ def test_it_ends_when_nobody_asks(tiny_model: Path) -> None:
         assert ends(process) == 0
 
 
+def test_the_key_is_in_a_file(tiny_model: Path, tmp_path: Path) -> None:
+    key = tmp_path / "a key"
+    key.write_text("s3cret\n")
+    key.chmod(0o600)
+    with sidecar(tiny_model, "--token-file", str(key)) as (_, ready):
+        for sent, status in (("s3cret", 200), ("other", 401)):
+            headers = {"Authorization": f"Bearer {sent}"}
+            assert httpx.get(f"{ready['url']}/v1/models", headers=headers).status_code == status
+
+
 def refused(*options: str, start: Sequence[str] = OPEN, **variables: str) -> tuple[int, str]:
     found = subprocess.run(
         [*start, *options], capture_output=True, text=True, timeout=60, env={**os.environ, **variables}, check=False
@@ -224,6 +234,16 @@ def test_what_cannot_be_is_said_before_anything_is_opened(tiny_model: Path, tmp_
         ((), "a server beside a program needs a key"),
         (("--host", "no.such.host.invalid", "--token-env", "K"), "no address"),
         (("--token-env", "NOT_THERE"), "no such environment variable"),
+    ):
+        code, text = refused(*model, *options, start=START, K="k")
+        assert (code, reason in text, "Traceback" in text) == (1, True, False), text
+    shared = tmp_path / "shared key"
+    shared.write_text("k")
+    shared.chmod(0o644)
+    for options, reason in (
+        (("--token-file", str(shared)), "can be used by others; chmod 600"),
+        (("--token-file", str(tmp_path / "none")), "cannot be read: No such file"),
+        (("--token-file", str(shared), "--token-env", "K"), "leave one of them out"),
     ):
         code, text = refused(*model, *options, start=START, K="k")
         assert (code, reason in text, "Traceback" in text) == (1, True, False), text

@@ -71,7 +71,7 @@ async def test_a_client_that_leaves_at_the_very_end_leaves_nothing_unseen(n_turn
     async def done() -> None:
         told.append("done")
 
-    parts = streaming._pinged(events(), done)
+    parts = streaming._pinged(events(), done, streaming.SSE)
     assert await anext(parts) == b"all there is"
     last = asyncio.ensure_future(parts.__anext__())
     for _ in range(n_turns):

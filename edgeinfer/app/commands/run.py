@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -16,6 +19,8 @@ from edgeinfer.app.command_line.options import Command, Given, Json, takes_setti
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
+    from edgeinfer.app.mcp.answering import Begin, Show
+    from edgeinfer.app.mcp.toolbox import Toolbox, ToolResult
     from edgeinfer.app.plans.expectation import Expected
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.opening.comparison import Compared
@@ -23,6 +28,10 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.offload.weights import WeightReads
     from edgeinfer.settings import Settings
+
+
+CallRecord: TypeAlias = dict[str, object]
+"""A call of a tool in JSON: `name`, `arguments`, `result`, `failed`."""
 
 
 @takes_settings("model", "generation", "load")
@@ -45,6 +54,12 @@ def run(
     stop: Annotated[
         list[str] | None, typer.Option("--stop", metavar="TEXT", help="Stop before this text; repeatable.")
     ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mcp", metavar="NAME", help="Let the answer use the tools of this MCP server, or of all; repeatable."
+        ),
+    ] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print statistics to stderr.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -55,9 +70,11 @@ def run(
     """
     from edgeinfer.settings import load_settings
 
-    _check(raw=raw, system="system" in given)
+    _check(raw=raw, system="system" in given, mcp=bool(mcp))
     text = _prompt(" ".join(prompt) if prompt else None, file or [], raw=raw)
-    _answer(text, load_settings(given), tuple(stop or ()), _RunOutput(raw=raw, as_json=as_json, as_text=stats))
+    _answer(
+        text, load_settings(given), tuple(stop or ()), _RunOutput(raw=raw, as_json=as_json, as_text=stats), mcp or ()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +86,9 @@ class _RunOutput:
     as_text: bool
 
 
-def _answer(text: str, settings: Settings, stop: tuple[str, ...], shown: _RunOutput) -> None:
+def _answer(
+    text: str, settings: Settings, stop: tuple[str, ...], shown: _RunOutput, tool_servers: Sequence[str]
+) -> None:
     """Load, answer and print. Raises KeyboardInterrupt for an answer that was interrupted."""
     from edgeinfer.app.answer_output import print_answer, print_notices
     from edgeinfer.app.disk_reading import read_since
@@ -77,16 +96,22 @@ def _answer(text: str, settings: Settings, stop: tuple[str, ...], shown: _RunOut
     from edgeinfer.app.opening.loading import answer_options, open_llm, record_speed
     from edgeinfer.app.progress import ProgressLine
 
-    with open_llm(settings) as llm, ProgressLine() as progress:
+    with _tools(tool_servers) as toolbox, open_llm(settings) as llm, ProgressLine() as progress:
         print_notices(llm.info.notices)
         wanted = answer_options(settings) | {"stop": stop, "progress": progress}
         started, before = time.perf_counter(), llm.telemetry.weight_reads
-        stream = llm.complete(text, **wanted) if shown.raw else llm.chat(_messages(text, settings), **wanted)
-        interrupted = print_answer(stream, quiet=shown.as_json, progress=progress)
+        show = partial(print_answer, quiet=shown.as_json, progress=progress)
+        calls: list[CallRecord] = []
+        if toolbox is None:
+            stream = llm.complete(text, **wanted) if shown.raw else llm.chat(_messages(text, settings), **wanted)
+            interrupted = show(stream)
+        else:
+            begin = partial(_begin, llm, wanted)
+            stream, interrupted = _with_tools(toolbox, _messages(text, settings), begin, show, calls)
         assert stream.stats is not None
         read = _Read(read_since(before, llm.telemetry.weight_reads), time.perf_counter() - started)
         print_notices(stream.stats.notices)
-        _report(llm, stream, settings, read, shown)
+        _report(llm, stream, settings, read, shown, calls)
         record_speed(llm, stream.stats)
         found: list[Compared] = []
         looking = None if interrupted else look_once(llm, progress, found.append)
@@ -97,6 +122,37 @@ def _answer(text: str, settings: Settings, stop: tuple[str, ...], shown: _RunOut
         raise KeyboardInterrupt
 
 
+def _tools(names: Sequence[str]) -> AbstractContextManager[Toolbox | None]:
+    """The tools of these MCP servers until the context ends; None if there are no names."""
+    if not names:
+        return nullcontext()
+    from edgeinfer.app.mcp.terminal import open_tools
+
+    return open_tools(names)
+
+
+def _begin(
+    llm: LLM, wanted: Mapping[str, Any], conversation: list[dict[str, Any]], further: Mapping[str, Any]
+) -> TextStream:
+    """Begin an answer to a conversation, with further options."""
+    return llm.chat(conversation, **{**wanted, **further})
+
+
+def _with_tools(
+    toolbox: Toolbox, messages: list[dict[str, str]], begin: Begin, show: Show, calls: list[CallRecord]
+) -> tuple[TextStream, bool]:
+    """Answer with the tools of a toolbox: the last answer, and whether it was interrupted. Notes the calls made."""
+    from edgeinfer.app.mcp.answering import ToolAnswering, ToolFace
+    from edgeinfer.app.mcp.terminal import ask_at_terminal, tell_at_terminal
+
+    def tell(name: str, arguments: str, result: ToolResult) -> None:
+        calls.append({"name": name, "arguments": arguments, "result": result.text, "failed": result.failed})
+        tell_at_terminal(name, arguments, result)
+
+    found = ToolAnswering(toolbox, ToolFace(begin, show, ask_at_terminal, tell)).answer(messages)
+    return found.stream, found.interrupted
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
     """What was read of weights for an answer, and the seconds it took."""
@@ -105,7 +161,9 @@ class _Read:
     seconds: float
 
 
-def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _RunOutput) -> None:
+def _report(
+    llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _RunOutput, calls: Sequence[CallRecord]
+) -> None:
     """The numbers of an answer: JSON on standard output, text on standard error."""
     from edgeinfer.app.answer_output import stats_text
     from edgeinfer.app.disk_reading import reading_lines, skipped_lines
@@ -116,7 +174,8 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
     assert stream.stats is not None
     expected = expected_of(llm, stream.stats) if shown.as_json or shown.as_text else None
     if shown.as_json:
-        typer.echo(json.dumps(_record(llm, stream, settings, read, expected), ensure_ascii=False))
+        record = _record(llm, stream, settings, read, expected) | {"calls": list(calls)}
+        typer.echo(json.dumps(record, ensure_ascii=False))
     if shown.as_text:
         typer.echo(stats_text(stream.stats), err=True)
         told = []
@@ -129,7 +188,9 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
             typer.echo(line, err=True)
 
 
-def _check(*, raw: bool, system: bool) -> None:
+def _check(*, raw: bool, system: bool, mcp: bool) -> None:
+    if raw and mcp:
+        raise BadSetting("--raw uses no chat template, so that the model cannot be told of tools; leave out --mcp")
     if raw and system:
         raise BadSetting("--raw uses no chat template, so --system has no place in it; put the text into the prompt")
 

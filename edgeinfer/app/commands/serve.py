@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 KEY_VARIABLE = "EDGEINFER_API_KEY"
+KEY_FILE_CAP = 4096
+"""Characters of a key's file that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +42,26 @@ class ServeFlags:
             help=f"Environment variable that holds the API key. Default: {KEY_VARIABLE}, if set.",
         ),
     ] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="File that holds the API key, readable by you alone."),
+    ] = None
     no_key: Annotated[
         bool,
         typer.Option("--no-key", help="Require no API key with --ready-json and --parent-pid; loopback only."),
     ] = False
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="Additional allowed Host header; repeatable."),
+        typer.Option(
+            "--allow-host", metavar="NAME", help="Additional allowed Host header, such as *.example.org; repeatable."
+        ),
     ] = None
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
             "--allow-origin",
             metavar="URL",
-            help="Additional allowed Origin (CORS), such as https://example.org; repeatable.",
+            help="Additional allowed Origin (CORS), such as https://example.org, http://localhost:* or *; repeatable.",
         ),
     ] = None
     parallel: Annotated[
@@ -66,6 +74,19 @@ class ServeFlags:
         int,
         typer.Option("--contexts", metavar="N", help="Size of the KV cache in conversations of full length.", min=1),
     ] = 2
+    alias: Annotated[
+        str | None,
+        typer.Option(
+            "--alias", metavar="NAMES", help="Names of the model in the API, with commas. Default: its own name."
+        ),
+    ] = None
+    strict_names: Annotated[
+        bool,
+        typer.Option(
+            "--strict-names",
+            help="Refuse requests for unknown models even while only one is loaded, which would answer.",
+        ),
+    ] = False
     most_models: Annotated[
         int,
         typer.Option(
@@ -111,7 +132,7 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
     return ServerOptions(
         host=flags.host,
         port=flags.port,
-        key=_key(flags.token_env, flags.no_key, needed=needs_key),
+        key=_key(flags, needed=needs_key),
         hosts=tuple(flags.allow_host or ()),
         origins=tuple(origin.rstrip("/") for origin in flags.allow_origin or ()),
         parallel=flags.parallel,
@@ -120,7 +141,19 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
         idle_unload_s=flags.idle_unload,
         most_models=flags.most_models,
         most_body_bytes=flag_bytes(flags.max_body),
+        aliases=_names(flags.alias),
+        strict_names=flags.strict_names,
     )
+
+
+def _names(aliases: str | None) -> tuple[str, ...]:
+    """Names separated by commas. Raises BadSetting for an empty one."""
+    if aliases is None:
+        return ()
+    names = tuple(name.strip() for name in aliases.split(","))
+    if not all(names):
+        raise BadSetting(f"--alias {aliases!r}: a name is empty")
+    return names
 
 
 def _require_packages() -> None:
@@ -153,6 +186,8 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     interrupt_plainly()
     remove_all_leftovers()
     default = choose_model(settings)
+    if server.aliases:
+        default = replace(default, name=server.aliases[0])
 
     def opening(path: Path) -> LLM:
         return _open(path, settings, server)
@@ -161,25 +196,44 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
         raise typer.Exit(code)
 
 
-def _key(token_env: str | None, no_key: bool, *, needed: bool) -> str | None:
-    """The key that clients must present, from the environment: what stands on a command line others can read.
+def _key(flags: ServeFlags, *, needed: bool) -> str | None:
+    """The key that clients must present, from the environment or a file: others can read a command line.
 
     `needed`: another program starts the server; nobody else is to use it. Raises BadSetting.
     """
-    if no_key:
-        if token_env is not None:
-            raise BadSetting("--token-env names a key and --no-key wants none; leave one of them out")
+    sources = (("--token-env", flags.token_env), ("--token-file", flags.token_file), ("--no-key", flags.no_key or None))
+    given = [flag for flag, value in sources if value is not None]
+    if len(given) > 1:
+        raise BadSetting(f"{given[0]} and {given[1]} say different things of the key; leave one of them out")
+    if flags.no_key:
         return None
-    name = token_env or KEY_VARIABLE
+    if flags.token_file is not None:
+        return _key_in(flags.token_file)
+    name = flags.token_env or KEY_VARIABLE
     found = os.environ.get(name)
-    if found is None and token_env is not None:
-        raise BadSetting(f"--token-env {token_env}: there is no such environment variable")
+    if found is None and flags.token_env is not None:
+        raise BadSetting(f"--token-env {flags.token_env}: there is no such environment variable")
     if found is None and needed:
         raise BadSetting(
             "a server beside a program needs a key, or all programs of this computer could use it: put a long random "
             f"text into {KEY_VARIABLE}, or name another variable (--token-env NAME); --no-key does without"
         )
     return found
+
+
+def _key_in(path: Path) -> str:
+    """The key that a file holds. Raises BadSetting if it cannot be read, or if other users can read it."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            key = file.read(KEY_FILE_CAP).removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise BadSetting(f"--token-file {path} is not text") from None
+    except OSError as reason:
+        raise BadSetting(f"--token-file {path} cannot be read: {reason.strerror or reason}") from None
+    if os.name == "posix" and mode & 0o077:  # elsewhere the access list of the folder says who may read
+        raise BadSetting(f"--token-file {path} can be used by others; chmod 600 makes it yours alone")
+    return key
 
 
 def _open(path: Path, settings: Settings, server: ServerOptions) -> LLM:

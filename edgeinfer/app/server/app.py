@@ -1,4 +1,4 @@
-"""The ASGI application: routes behind the access guard, errors in OpenAI's format.
+"""The ASGI application: routes behind the access guard, errors in the format of the API they belong to.
 
 In: server options, models. Out: an ASGI application. Opens no socket.
 """
@@ -15,8 +15,10 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 import edgeinfer
+from edgeinfer.app.server.allowed import origin_expression
+from edgeinfer.app.server.bodies import PlainBodies
 from edgeinfer.app.server.errors import APIError, api_error
-from edgeinfer.app.server.guard import Guard
+from edgeinfer.app.server.guard import Guard, request_id_of
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.app.server.routes import ROUTES
@@ -40,6 +42,7 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
         redoc_url=None,
     )
     app.state.server = ServerState(options, pool, Metrics(), defaults)
+    pool.note = app.state.server.note
     for router in ROUTES.entries().values():
         app.include_router(router)
     for kind in (APIError, EdgeInferError, Exception):
@@ -47,9 +50,15 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     if options.origins:
+        methods = ["GET", "HEAD", "POST", "DELETE"]
         app.add_middleware(
-            CORSMiddleware, allow_origins=list(options.origins), allow_methods=["GET", "POST"], allow_headers=["*"]
+            CORSMiddleware,
+            allow_origin_regex=origin_expression(options.origins),
+            allow_methods=methods,
+            allow_headers=["*"],
+            allow_private_network=True,
         )
+    app.add_middleware(PlainBodies, most_bytes=options.most_body_bytes)
     app.add_middleware(Guard, options=options)
     _describe(app)
     return app
@@ -66,8 +75,8 @@ async def _failed(request: Request, reason: Exception) -> Response:
     """Return the response for an exception raised by a route."""
     error = api_error(reason)
     if error.status == 500:
-        LOG.error("%s %s failed", request.method, request.url.path, exc_info=reason)
-    return JSONResponse(error.body(), error.status, headers=dict(error.headers))
+        LOG.error("%s %s failed (%s)", request.method, request.url.path, request_id_of(request), exc_info=reason)
+    return JSONResponse(error.body_at(request.url.path), error.status, headers=dict(error.headers))
 
 
 async def _invalid(request: Request, reason: Exception) -> Response:
@@ -81,7 +90,7 @@ async def _invalid(request: Request, reason: Exception) -> Response:
         param = ".".join(place) or None
         message = f"{param or 'the body'}: {first.get('msg', 'is not valid')}"
     error = APIError(400, message, None, param)
-    return JSONResponse(error.body(), 400)
+    return JSONResponse(error.body_at(request.url.path), 400)
 
 
 async def _http(request: Request, reason: Exception) -> Response:
@@ -89,4 +98,4 @@ async def _http(request: Request, reason: Exception) -> Response:
     assert isinstance(reason, HTTPException)
     message = f"there is no {request.method} {request.url.path}" if reason.status_code == 404 else str(reason.detail)
     error = APIError(reason.status_code, message)
-    return JSONResponse(error.body(), reason.status_code, headers=reason.headers)
+    return JSONResponse(error.body_at(request.url.path), reason.status_code, headers=reason.headers)

@@ -1,4 +1,4 @@
-"""API errors: statuses, OpenAI's error body, and their description in the OpenAPI schema.
+"""API errors: statuses, error bodies of OpenAI's and Anthropic's APIs, and their description in the OpenAPI schema.
 
 In: exceptions. Out: statuses and bodies that reveal no internals of the program.
 """
@@ -31,7 +31,7 @@ KINDS: Mapping[int, str] = {
     404: "not_found_error",
     405: "invalid_request_error",
     413: "invalid_request_error",
-    501: "not_supported_error",
+    415: "invalid_request_error",
     503: "unavailable_error",
 }
 """Error types by status; all other statuses have the type server_error."""
@@ -50,6 +50,12 @@ _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
     (EngineClosed, 503, "model_closed"),
 )
 
+OLLAMA_PATHS = "/api/"
+"""Paths of Ollama's API, whose errors are a text."""
+ANTHROPIC_PATHS = "/v1/messages"
+"""Paths of Anthropic's API, whose errors have its form."""
+ANTHROPIC_KINDS: Mapping[int, str] = {**KINDS, 413: "request_too_large", 503: "overloaded_error"}
+"""Anthropic's error types by status; all other statuses have the type api_error."""
 RETRY_S = "1"
 """The Retry-After header value when the queue is full."""
 
@@ -77,6 +83,24 @@ class APIError(Exception):
                 "code": self.status if self.code is None else self.code,
             }
         }
+
+    def anthropic_body(self) -> dict[str, object]:
+        """The error as a JSON body of Anthropic's API; agents shorten a conversation that is "too long"."""
+        too_long = "prompt is too long: " if self.code == "context_length_exceeded" else ""
+        kind = ANTHROPIC_KINDS.get(self.status, "api_error")
+        details = {} if self.code is None else {"details": {"error_code": self.code}}
+        return {"type": "error", "error": {"type": kind, "message": too_long + self.message, **details}}
+
+    def body_at(self, path: str) -> dict[str, object]:
+        """The error as a JSON body, in the words of the API that a path belongs to."""
+        if path.startswith(OLLAMA_PATHS):
+            return {"error": self.message}
+        return self.anthropic_body() if path.startswith(ANTHROPIC_PATHS) else self.body()
+
+
+def unsupported(message: str, param: str) -> APIError:
+    """What edgeinfer cannot do: a client's error, since clients send a request again that fails with 500 or more."""
+    return APIError(400, message, "not_supported", param)
 
 
 def api_error(reason: BaseException) -> APIError:
@@ -113,7 +137,7 @@ _MEANINGS = {
     403: "The server is not called so, or the page may not use it.",
     404: "There is no such model.",
     413: "The request is too large.",
-    501: "edgeinfer cannot do this.",
+    415: "The body is packed in an unknown way.",
     503: "The queue is full, or the model cannot be opened just now.",
 }
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -128,3 +152,38 @@ ANSWER_RESPONSES: dict[int | str, dict[str, Any]] = {
     },
     **ERROR_RESPONSES,
 }
+OLLAMA_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": meaning,
+        "content": {
+            "application/json": {
+                "schema": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+            }
+        },
+    }
+    for status, meaning in {**_MEANINGS, 409: "The model is being used."}.items()
+}
+OLLAMA_ANSWER_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer, whole or as lines of JSON.",
+        "content": {"application/json": {"schema": {"type": "object"}}, "application/x-ndjson": {}},
+    },
+    **OLLAMA_RESPONSES,
+}
+_ANTHROPIC_SCHEMA = {
+    "type": "object",
+    "required": ["type", "error"],
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "required": ["type", "message"],
+            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+        },
+    },
+}
+ANTHROPIC_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": meaning, "content": {"application/json": {"schema": _ANTHROPIC_SCHEMA}}}
+    for status, meaning in _MEANINGS.items()
+}
+ANTHROPIC_ANSWER_RESPONSES: dict[int | str, dict[str, Any]] = {200: ANSWER_RESPONSES[200], **ANTHROPIC_RESPONSES}

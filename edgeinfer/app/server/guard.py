@@ -1,4 +1,4 @@
-"""Access control: host names, origins, the API key and body sizes.
+"""Access control: host names, origins, the API key and body sizes; an id for every request.
 
 In: HTTP requests whose bodies have not been read yet. Out: the same requests, or an error response. Web pages in the
 user's browser can send requests to this computer, so besides the key the guard checks `Origin`, and `Host` against DNS
@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hmac
 import json
+import secrets
 from collections.abc import Mapping
 
 from fastapi import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.app.server.listening import ServerOptions, is_own_page, name_of
+from edgeinfer.app.server.listening import ServerOptions, is_own_page
+from edgeinfer.app.server.routes.page import PAGE_PATHS
 
-OPEN_PATHS = frozenset({"/health", "/v1/health"})
-"""Paths that need no API key: only the health check."""
+OPEN_PATHS = frozenset({"/health", "/v1/health", *PAGE_PATHS})
+"""Paths that need no API key: the health check, and the page, which holds no data."""
 
 
 class Guard:
@@ -31,29 +34,29 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        send = _numbered(scope, send)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             self._check(scope["method"], scope["path"], headers)
             await self._app(scope, self._limited(receive), send)
         except APIError as error:
-            await _refuse(error, self._readers(headers.get("origin")), send)
+            await _refuse(error.body_at(scope["path"]), error, self._readers(headers.get("origin")), send)
 
     def _check(self, method: str, path: str, headers: dict[str, str]) -> None:
         """Raises APIError if the request is not allowed."""
         options = self._options
         host = headers.get("host", "")
-        if not options.knows_host(name_of(host)):
+        if not options.knows_host(host):
             raise APIError(403, f"this server is not called {host!r}; `edgeinfer serve --allow-host` adds a name")
         origin = headers.get("origin")
-        if origin is not None and origin not in options.origins and not is_own_page(origin, host):
+        if origin is not None and not options.knows_origin(origin) and not is_own_page(origin, host):
             raise APIError(
                 403, f"pages of {origin} may not use this server; `edgeinfer serve --allow-origin` lets them"
             )
         if options.key is not None and path not in OPEN_PATHS and not (method == "OPTIONS" and origin is not None):
-            sent = headers.get("authorization", "")
-            scheme, _, token = sent.partition(" ")
-            if scheme.casefold() != "bearer" or not hmac.compare_digest(token.strip().encode(), options.key.encode()):
-                wrong = "the key is wrong" if sent else "a key is needed: Authorization: Bearer KEY"
+            sent = _keys(headers)
+            if not any(hmac.compare_digest(key.encode(), options.key.encode()) for key in sent):
+                wrong = "the key is wrong" if sent else "a key is needed: Authorization: Bearer KEY, or x-api-key: KEY"
                 raise APIError(401, wrong, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         length = headers.get("content-length", "0")
         if not length.isdecimal():
@@ -63,7 +66,7 @@ class Guard:
 
     def _readers(self, origin: str | None) -> dict[str, str]:
         """CORS headers, so that allowed pages can read why a request was refused."""
-        if origin is None or origin not in self._options.origins:
+        if origin is None or not self._options.knows_origin(origin):
             return {}
         return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 
@@ -85,8 +88,37 @@ class Guard:
         return counted
 
 
-async def _refuse(error: APIError, further: Mapping[str, str], send: Send) -> None:
-    body = json.dumps(error.body()).encode()
+def _keys(headers: Mapping[str, str]) -> list[str]:
+    """The keys that a request sends: as a bearer token, or as Anthropic's clients do; "" for another scheme."""
+    sent = []
+    if authorization := headers.get("authorization"):
+        scheme, _, token = authorization.partition(" ")
+        sent.append(token.strip() if scheme.casefold() == "bearer" else "")
+    if key := headers.get("x-api-key"):
+        sent.append(key.strip())
+    return sent
+
+
+def request_id_of(request: HTTPConnection) -> str:
+    """The id that the response to a request has in its headers."""
+    return str(request.scope["edgeinfer.request_id"])
+
+
+def _numbered(scope: Scope, send: Send) -> Send:
+    """Give a request an id, and wrap `send` to add it to the headers, by the names that clients look for."""
+    identity = scope["edgeinfer.request_id"] = f"req_{secrets.token_hex(12)}"
+    headers = [(name, identity.encode()) for name in (b"request-id", b"x-request-id")]
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return sent
+
+
+async def _refuse(record: Mapping[str, object], error: APIError, further: Mapping[str, str], send: Send) -> None:
+    body = json.dumps(record).encode()
     start = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
     all_headers = {**error.headers, **further, **start}
     headers = [(name.lower().encode(), value.encode()) for name, value in all_headers.items()]

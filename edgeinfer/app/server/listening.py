@@ -9,10 +9,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from edgeinfer.app.server.allowed import allows_host, allows_origin, check_hosts, check_origins
 from edgeinfer.errors import BadSetting
 
 
@@ -20,9 +20,10 @@ from edgeinfer.errors import BadSetting
 class ServerOptions:
     """`key`: the API key, if any. `hosts`: additional host names that requests may use.
 
-    `origins`: web pages that may use the server; none by default. `parallel` requests run at a time and `queue` more
-    may wait. A model that is idle for `idle_unload_s` is closed (None: never); at most `most_models` are open at a
-    time.
+    `origins`: web pages that may use the server; none by default. Both may be patterns (`allowed`). `parallel` requests
+    run at a time and `queue` more may wait. A model that is idle for `idle_unload_s` is closed (None: never); at most
+    `most_models` are open at a time. The default model answers to `aliases` too, of which the first is what it is
+    called; with `strict_names`, requests for unknown names are refused even while one model alone is open.
     """
 
     host: str = "127.0.0.1"
@@ -36,9 +37,13 @@ class ServerOptions:
     idle_unload_s: float | None = None
     most_models: int = 2
     most_body_bytes: int = 16 << 20
+    aliases: tuple[str, ...] = ()
+    strict_names: bool = False
 
     def check(self) -> None:
-        """Raises BadSetting if others on the network could use the server without a key."""
+        """Raises BadSetting if others on the network could use the server without a key, and for useless patterns."""
+        check_hosts(self.hosts)
+        check_origins(self.origins)
         if self.key is not None and not self.key.strip():
             raise BadSetting("the key is empty; give one, or unset its variable to serve this computer alone")
         if self.key is not None and self.key != self.key.strip():
@@ -49,9 +54,14 @@ class ServerOptions:
                 "a long random text (python -c 'import secrets; print(secrets.token_urlsafe())'), or use 127.0.0.1"
             )
 
-    def knows_host(self, name: str) -> bool:
-        """Whether requests may be addressed to this host name (without port)."""
-        return may_be_called(name, self.host, self.hosts)
+    def knows_host(self, host: str) -> bool:
+        """Whether requests may be addressed to this host, with or without a port."""
+        name = name_of(host)
+        return may_be_called(name, self.host) or allows_host(self.hosts, host, name)
+
+    def knows_origin(self, origin: str) -> bool:
+        """Whether pages of this origin may use the server."""
+        return allows_origin(self.origins, origin)
 
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -73,13 +83,13 @@ def is_address(name: str) -> bool:
     return True
 
 
-def may_be_called(name: str, host: str, further: Iterable[str] = ()) -> bool:
+def may_be_called(name: str, host: str) -> bool:
     """Whether requests to a server at `host` may use this host name, given without its port.
 
-    The computer's local names, `host` and these `further` ones are allowed. If `host` is reachable from elsewhere, IP
+    The computer's local names and `host` are allowed. If `host` is reachable from elsewhere, IP
     addresses and this computer's name are allowed too: foreign DNS can redirect neither to this computer.
     """
-    if name.casefold().strip("[]") in {*LOCAL_NAMES, *(each.casefold() for each in (host, *further))}:
+    if name.casefold().strip("[]") in {*LOCAL_NAMES, host.casefold()}:
         return True
     return not is_loopback(host) and (is_address(name) or name.casefold() == socket.gethostname().casefold())
 

@@ -19,6 +19,7 @@ from edgeinfer.app.plans.fit import require_model_file
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.file_names import model_name, without_quant
+from edgeinfer.models.local_model import LATEST
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
@@ -31,13 +32,16 @@ Value = TypeVar("Value")
 
 @dataclass(slots=True)
 class PooledModel:
-    """An open model. `users`: number of requests that use it."""
+    """An open model. `users`: number of requests that use it.
+
+    `keep_s`: seconds without use after which it is closed; None: never.
+    """
 
     name: str
     llm: LLM
     path: Path
     identity: Identity
-    opened_s: float = field(default_factory=time.time)
+    keep_s: float | None = None
     used_s: float = field(default_factory=time.monotonic)
     users: int = 0
 
@@ -53,16 +57,22 @@ class ModelPool:
         *,
         most_models: int = 1,
         idle_s: float | None = None,
+        aliases: Sequence[str] = (),
+        strict_names: bool = False,
     ) -> None:
+        """`aliases`: further names of the default model. `strict_names`: requests for unknown names are refused."""
         self._open_model, self._listed = open_model, listed
         self.default = default
         self._most_models, self._idle_s = most_models, idle_s
+        self.aliases, self._strict_names = tuple(aliases), strict_names
         self._open: dict[Path, PooledModel] = {}
         self._replaced: list[PooledModel] = []
         self._opening = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
         self.used_s = time.monotonic()
         """Time of the last request."""
+        self.note: Callable[[PooledModel], None] = lambda pooled: None
+        """Called with every model that was opened."""
         self.failure: EdgeInferError | None = None
         """Why the last attempt to open the default model failed; None if it did not."""
 
@@ -70,6 +80,10 @@ class ModelPool:
     def open(self) -> tuple[PooledModel, ...]:
         """The models that are open now."""
         return tuple(self._open.values())
+
+    def opened(self, model: LocalModel) -> PooledModel | None:
+        """A model if it is open now."""
+        return self._open.get(model.path)
 
     @property
     def is_ready(self) -> bool:
@@ -96,7 +110,9 @@ class ModelPool:
         if self._is_default(name):
             return self.default
         assert name is not None
-        models, names = self.models(), (model_name(name).casefold(), name.casefold())
+        plain = name.removesuffix(f":{LATEST}")
+        names = {each.casefold() for each in (model_name(plain), plain, name, f"{name}:{LATEST}")}
+        models = self.models()
         for key in (lambda model: model.name, lambda model: without_quant(model.name), lambda model: model.source):
             for model in models:
                 if key(model).casefold() in names:
@@ -105,18 +121,36 @@ class ModelPool:
         raise APIError(404, f"there is no model {name!r}; there are: {known}", "model_not_found", "model")
 
     def _is_default(self, name: str | None) -> bool:
-        return name is None or name in ("", "default", self.default.name, self.default.path.name)
+        if name is None:
+            return True
+        own = "", "default", self.default.name, self.default.path.name, *self.aliases
+        return name.removesuffix(f":{LATEST}") in own
+
+    def _answering(self, name: str | None) -> LocalModel:
+        """The model that answers to a name: while one alone is open, any unknown name is its own. Raises APIError."""
+        try:
+            return self.find(name)
+        except APIError:
+            if self._strict_names or len(self._open) > 1:
+                raise
+        return next((model for model in self.models() if model.path in self._open), self.default)
 
     @asynccontextmanager
     async def use(self, name: str | None) -> AsyncIterator[PooledModel]:
         """Keep a model open for the block, opening it if necessary. Raises what opening raises."""
-        model = self.default if self._is_default(name) else await asyncio.to_thread(self.find, name)
+        model = self.default if self._is_default(name) else await asyncio.to_thread(self._answering, name)
         pooled = self._acquire_open(model) or await self._acquire(model)
         try:
             yield pooled
         finally:
             self._count_out(pooled)
-            await self._whole(self._close_replaced())
+            await self._whole(self._close_unused(pooled))
+
+    async def _close_unused(self, pooled: PooledModel) -> None:
+        """Close what has no user now, if it is not to stay open after a request."""
+        await self._close_replaced()
+        if pooled.keep_s == 0:
+            await self.close_idle()
 
     def _acquire_open(self, model: LocalModel) -> PooledModel | None:
         """Add a user to an open model and return it; None if the model has to be opened first."""
@@ -173,6 +207,7 @@ class ModelPool:
             self.failure = None
             self._open[model.path] = opened
             opened.users += 1
+            self.note(opened)
             return opened
 
     async def _make_room(self, model: LocalModel) -> None:
@@ -207,7 +242,7 @@ class ModelPool:
                 self.used_s = time.monotonic()
             for notice in llm.info.notices:
                 LOG.info("%s: %s", model.name, notice)
-            return PooledModel(model.name, llm, model.path, identity)
+            return PooledModel(model.name, llm, model.path, identity, self._idle_s)
 
     async def _close_idlest(self) -> bool:
         """Close the model that has been idle the longest; returns False if there was none."""
@@ -229,14 +264,26 @@ class ModelPool:
             await self._close(pooled)
             return True
 
+    async def keep(self, name: str, seconds: float | None) -> bool:
+        """Set how long a model stays open without use, None for good; returns whether it is open."""
+        model = await asyncio.to_thread(self.find, name)
+        pooled = self._open.get(model.path)
+        if pooled is None:
+            return False
+        pooled.keep_s = seconds
+        await self._whole(self._close_unused(pooled))
+        return True
+
     async def close_idle(self) -> None:
-        """Close models that have been idle for `idle_s`."""
-        if self._idle_s is None or self._opening.locked():
+        """Close models that have been idle for as long as they are kept."""
+        if self._opening.locked() or all(pooled.keep_s is None for pooled in self.open):
             return
         async with self._opening:
             now_s = time.monotonic()
             for pooled in self.open:
-                if not pooled.users and now_s - pooled.used_s >= self._idle_s:
+                if pooled.users or pooled.keep_s is None:
+                    continue
+                if now_s - pooled.used_s >= pooled.keep_s:
                     LOG.info("%s was idle for %.0f s; it is closed", pooled.name, now_s - pooled.used_s)
                     await self._close(pooled)
 

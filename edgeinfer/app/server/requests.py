@@ -8,13 +8,14 @@ edgeinfer does not support. Runs nothing.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 
-from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.dialects import Dialects, check_dialects, form_options, sampler_options
+from edgeinfer.app.server.errors import APIError, unsupported
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
@@ -28,18 +29,14 @@ Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Penalty = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 Bias = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+BiasOrNever = Bias | Literal[False]
+BiasEntry = Annotated[list[Bias | str | Literal[False]], Field(min_length=2, max_length=2)] | dict[str, BiasOrNever]
 Seed = Annotated[int, Field(ge=-1, lt=1 << 64)]
 Count = Annotated[int, Field(ge=1, lt=1 << 31)]
 
 
-def _not_zero(limit: int) -> int:
-    if not limit:
-        raise PydanticCustomError("limit", "it must be 1 or more, or -1 for no limit")
-    return limit
-
-
 NO_LIMIT = -1
-Limit = Annotated[int, Field(ge=NO_LIMIT, lt=1 << 31), AfterValidator(_not_zero)]
+Limit = Annotated[int, Field(ge=NO_LIMIT, lt=1 << 31)]
 
 
 class RequestBody(BaseModel):
@@ -74,7 +71,7 @@ class AdapterScale(RequestBody):
 AdapterList = Annotated[list[AdapterScale], Field(max_length=MOST_ADAPTERS)]
 
 
-class Sampling(RequestBody):
+class Sampling(Dialects):
     """Sampling parameters shared by all routes that generate."""
 
     model: str | None = Field(default=None, max_length=500)
@@ -87,7 +84,7 @@ class Sampling(RequestBody):
     repeat_penalty: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] | None = None
     seed: Seed | None = None
     stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] | None = None
-    logit_bias: dict[str, Bias] | None = None
+    logit_bias: dict[str, BiasOrNever] | Annotated[list[BiasEntry], Field(max_length=1 << 20)] | None = None
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -123,7 +120,7 @@ class ChatMessage(RequestBody):
 
 
 class FunctionDefinition(RequestBody):
-    name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.\-]+$")]
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_.\-]+$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -189,6 +186,7 @@ SAME = frozenset({"temperature", "min_p", "presence_penalty", "frequency_penalty
 def options_of(body: Sampling, defaults: Options, max_tokens: int | None) -> Options:
     """The engine options of a request."""
     same = cast("Options", body.model_dump(include=set(SAME), exclude_none=True))
+    check_dialects(body)
     options: Options = {**defaults, **same, "keeps_all": True}
     if body.top_p is not None:
         options["top_p"] = body.top_p or 1e-6  # 0 asks for the most likely token only
@@ -198,12 +196,21 @@ def options_of(body: Sampling, defaults: Options, max_tokens: int | None) -> Opt
         options["seed"] = body.seed
     if body.stop is not None:
         options["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
+    if body.repetition_penalty is not None:
+        options["repeat_penalty"] = body.repetition_penalty
     if body.logit_bias:
-        options["logit_bias"] = {_token(key): value for key, value in body.logit_bias.items()}
+        options["logit_bias"] = _biases(body.logit_bias)
+    if body.samplers is not None:
+        options |= sampler_options(body.samplers)
+    max_tokens = body.n_predict if max_tokens is None else max_tokens
     if max_tokens == NO_LIMIT:
         options.pop("max_tokens", None)
     elif max_tokens is not None:
         options["max_tokens"] = max_tokens
+    if form := form_options(body):
+        if body.json_schema is not None or body.grammar is not None:
+            raise APIError(400, "an answer has one form: leave json_schema and grammar out", param="json_schema")
+        options |= form
     if body.json_schema is not None:
         options["schema"] = body.json_schema
     if body.lora is not None:
@@ -222,31 +229,36 @@ def seeded(options: Options, n: int) -> list[Options]:
     return [options if seed is None else {**options, "seed": seed + number} for number in range(n)]
 
 
-def _token(key: str) -> int:
-    try:
-        return int(key)
-    except ValueError:
-        raise APIError(400, f"logit_bias names {key!r}; its keys are numbers of tokens", param="logit_bias") from None
+def _biases(told: dict[str, float] | Sequence[Sequence[float | str] | dict[str, float]]) -> dict[int | str, float]:
+    """The biases of tokens by number or text; false forbids a token. Raises APIError."""
+    entries = [told] if isinstance(told, dict) else told
+    pairs: list[Any] = []
+    for entry in entries:
+        pairs += entry.items() if isinstance(entry, dict) else [entry]
+    biases: dict[int | str, float] = {}
+    for key, value in pairs:
+        if isinstance(value, str) or isinstance(key, bool) or (isinstance(key, float) and not key.is_integer()):
+            raise APIError(400, f"logit_bias: {[key, value]} is no token and its bias", param="logit_bias")
+        token = key if isinstance(key, str) and not key.isdecimal() else int(key)
+        biases[token] = -math.inf if value is False else float(value)
+    return biases
 
 
 def chat_options(body: ChatRequest, defaults: Options) -> Options:
     """The engine options of a chat request. Raises APIError."""
     if body.modalities and body.modalities != ["text"]:
-        raise APIError(501, "edgeinfer answers with text only", param="modalities")
+        raise unsupported("edgeinfer answers with text only", "modalities")
     if body.functions is not None or body.function_call is not None:
         raise APIError(400, "functions and function_call are old: use tools and tool_choice", param="functions")
-    options = options_of(body, defaults, body.max_completion_tokens or body.max_tokens)
+    limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    options = options_of(body, defaults, limit)
     if body.logprobs:
         options["logprobs"] = body.top_logprobs or 0
     elif body.top_logprobs:
         raise APIError(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
     if body.response_format is not None and body.response_format.type != "text":
-        if body.json_schema is not None or body.grammar is not None:
-            raise APIError(
-                400,
-                "an answer follows response_format, json_schema or grammar: leave the others out",
-                param="response_format",
-            )
+        if not options.keys().isdisjoint(("schema", "grammar", "regex")):
+            raise APIError(400, "an answer has one form: leave all but response_format out", param="response_format")
         options["schema"] = _schema(body.response_format)
     if variables := template_variables(body, defaults):
         options["template_variables"] = variables
@@ -315,11 +327,8 @@ def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
         if isinstance(message.content, list):
             for part in message.content:
                 if part.type != "text" or part.text is None:
-                    raise APIError(
-                        501 if part.type != "text" else 400,
-                        f"a part of messages[{number}] is {part.type!r}; edgeinfer reads text parts only",
-                        param="messages",
-                    )
+                    reason = f"a part of messages[{number}] is {part.type!r}; edgeinfer reads text parts only"
+                    raise unsupported(reason, "messages")
             record["content"] = one_text(part.text or "" for part in message.content)
         record.setdefault("content", "" if message.role != "assistant" or not message.tool_calls else None)
         records.append(record)

@@ -1,7 +1,7 @@
 """Request bodies of POST /v1/responses, and their conversion to chat requests.
 
-In: JSON. Out: validated models, and the equivalent `ChatRequest`. The server is stateless, so it refuses fields that
-refer to an earlier response.
+In: JSON. Out: validated models, and the equivalent `ChatRequest`. Built-in tools that edgeinfer does not have, and
+items of their calls, are skipped: clients send them with every request, whatever the model.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.errors import APIError, unsupported
 from edgeinfer.app.server.requests import (
     AdapterList,
     AllowedList,
@@ -58,6 +58,20 @@ class Item(RequestBody):
     summary: list[MessagePart] | None = None
 
 
+_READ = frozenset({"message", "function_call", "function_call_output", "reasoning"})
+
+
+def _readable(items: object) -> object:
+    """Input items without those that edgeinfer does not read."""
+    if not isinstance(items, list):
+        return items
+    kinds = (each.get("type", "message") if isinstance(each, dict) else None for each in items)
+    return [each for each, kind in zip(items, kinds, strict=True) if not isinstance(kind, str) or kind in _READ]
+
+
+Items = Annotated[list[Item], Field(min_length=1)]
+
+
 class FlatTool(RequestBody):
     """A function tool, with its fields at the top level."""
 
@@ -87,10 +101,18 @@ class NamedChoice(RequestBody):
     tools: list[FlatTool] | None = None
 
 
+class ReasoningOptions(RequestBody):
+    """How much the model thinks, and whether its thoughts are given as a summary."""
+
+    effort: Annotated[str, Field(max_length=20)] | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
 class ResponseRequest(RequestBody):
     """POST /v1/responses."""
 
-    input: Text | Annotated[list[Item], Field(min_length=1)]
+    input: Annotated[Text | Items, BeforeValidator(_readable, json_schema_input_type=Text | Items)]
     model: str | None = Field(default=None, max_length=500)
     instructions: Text | None = None
     max_output_tokens: Count | None = None
@@ -105,25 +127,36 @@ class ResponseRequest(RequestBody):
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
+    store: bool | None = None
+    reasoning: ReasoningOptions | None = None
+    metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
     top_logprobs: int | None = None
     include: list[str] | None = None
     lora: AdapterList | None = None
 
-    def as_chat(self) -> ChatRequest:
-        """Convert to the equivalent chat request. Raises APIError."""
-        if self.previous_response_id is not None or self.conversation is not None:
-            raise APIError(
-                400, "this server keeps nothing between requests: send the whole conversation as input", param="input"
+    @property
+    def functions(self) -> list[FlatTool]:
+        """The tools that edgeinfer has: functions."""
+        return [tool for tool in self.tools or () if tool.type == "function"]
+
+    def items(self) -> list[Item]:
+        """The input as items."""
+        return [Item(role="user", content=self.input)] if isinstance(self.input, str) else list(self.input)
+
+    def as_chat(self, earlier: Sequence[Item] = ()) -> ChatRequest:
+        """Convert to the equivalent chat request, after the items of `earlier` turns. Raises APIError."""
+        if self.conversation is not None:
+            raise unsupported(
+                "this server has no conversations: send previous_response_id, or all items as input", "conversation"
             )
         if self.background:
-            raise APIError(501, "this server answers while the client waits: leave background out", param="background")
+            raise unsupported("this server answers while the client waits: leave background out", "background")
         if self.top_logprobs or LOGPROBS in (self.include or ()):
-            raise APIError(501, "logprobs are supported in /v1/chat/completions only", param="top_logprobs")
+            raise unsupported("logprobs are supported in /v1/chat/completions only", "top_logprobs")
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
-        if isinstance(self.input, str):
-            messages.append(ChatMessage(role="user", content=self.input))
-        else:
-            messages += _messages(self.input)
+        messages += _messages([*earlier, *self.items()])
+        if not messages:
+            raise APIError(400, "there is nothing to answer in input", param="input")
         choice = self.tool_choice
         return ChatRequest(
             model=self.model,
@@ -132,7 +165,8 @@ class ResponseRequest(RequestBody):
             temperature=self.temperature,
             top_p=self.top_p,
             response_format=_format(self.text),
-            tools=[_tool(tool) for tool in self.tools] if self.tools else None,
+            tools=[_tool(tool) for tool in self.functions] or None,
+            reasoning_effort=None if self.reasoning is None else self.reasoning.effort,
             tool_choice=_chosen(choice) if isinstance(choice, NamedChoice) else choice,
             parallel_tool_calls=self.parallel_tool_calls,
             parse_special=self.parse_special,
@@ -173,23 +207,22 @@ def _message(item: Item, number: int) -> ChatMessage:
         told = item.content if item.content and not isinstance(item.content, str) else item.summary
         thoughts = "\n\n".join(part.text for part in told or () if part.text)
         return ChatMessage(role="assistant", reasoning_content=thoughts or None)
-    if item.type == "message":
+    if item.type != "function_call":
         raise APIError(400, f"input[{number}] needs a role", param="input")
-    raise APIError(501, f"input[{number}] is {item.type!r}; edgeinfer takes messages and calls", param="input")
+    raise APIError(400, f"input[{number}] is a {item.type} without a name", param="input")
 
 
 def _text(content: str | list[MessagePart] | None, number: int) -> str:
     if content is None or isinstance(content, str):
         return content or ""
+    content = [part for part in content if part.type != "refusal"]
     for part in content:
         if part.type not in ("input_text", "output_text", "text") or part.text is None:
-            raise APIError(501, f"a part of input[{number}] is {part.type!r}; edgeinfer reads text only", param="input")
+            raise unsupported(f"a part of input[{number}] is {part.type!r}; edgeinfer reads text only", "input")
     return one_text(part.text or "" for part in content)
 
 
 def _tool(tool: FlatTool) -> Tool:
-    if tool.type != "function":
-        raise APIError(501, f"there is no tool of type {tool.type!r}; edgeinfer has functions only", param="tools")
     if not tool.name:
         raise APIError(400, "a function needs a name", param="tools")
     return Tool(function=FunctionDefinition(name=tool.name, description=tool.description, parameters=tool.parameters))

@@ -74,7 +74,15 @@ def run_server(
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
     async def serve() -> int:
-        pool = ModelPool(open_model, listed, default, most_models=options.most_models, idle_s=options.idle_unload_s)
+        pool = ModelPool(
+            open_model,
+            listed,
+            default,
+            most_models=options.most_models,
+            idle_s=options.idle_unload_s,
+            aliases=options.aliases,
+            strict_names=options.strict_names,
+        )
         app = create_app(options, pool, defaults)
         config = uvicorn.Config(
             app,
@@ -120,7 +128,7 @@ def _print_ready(model: PooledModel, sidecar: Sidecar, listener: socket.socket) 
     if sidecar.prints_ready:
         ready = {"ready": True, "url": url, "host": host, "port": port, "pid": os.getpid(), "model": model.name}
         print(json.dumps(ready), flush=True)
-    typer.echo(f"{model.name} on {model.llm.info.device} at {url}/v1", err=True)
+    typer.echo(f"{model.name} on {model.llm.info.device} at {url}/v1, a page to chat in at {url}", err=True)
 
 
 async def _code(begin: asyncio.Task[int]) -> int:

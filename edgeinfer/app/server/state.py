@@ -7,6 +7,7 @@ format. Each server has its own metrics; none are global. Does not depend on rou
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,12 @@ from starlette.requests import HTTPConnection
 
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.llama_metrics import Totals
 from edgeinfer.app.server.model_pool import ModelPool, PooledModel
+from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.ollama_models import DetailsCache
+from edgeinfer.app.server.properties import properties
+from edgeinfer.app.server.stored_responses import StoredResponses
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.model_pool import PooledModel
@@ -30,7 +36,8 @@ class ServerState:
     """`defaults`: options for fields that a request leaves out. `n_answers`: running and queued answers.
 
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
-    answers.
+    answers. `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of
+    the default model, once it was open.
     """
 
     options: ServerOptions
@@ -39,6 +46,15 @@ class ServerState:
     defaults: Options
     n_answers: int = 0
     embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    details: DetailsCache = field(default_factory=DetailsCache)
+    n_pulls: int = 0
+    responses: StoredResponses = field(default_factory=StoredResponses)
+    properties: Record | None = None
+
+    def note(self, model: PooledModel) -> None:
+        """Keep the properties of the default model, which was opened."""
+        if model.path == self.pool.default.path:
+            self.properties = properties(model, self.options, self.defaults)
 
     @asynccontextmanager
     async def model(self, name: str | None, n_answers: int = 0) -> AsyncIterator[PooledModel]:
@@ -86,6 +102,8 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
+        self._totals = Totals()
+        self.started_s = int(time.time())
 
         def counter(name: str, text: str, labels: Sequence[str] = ("model",)) -> Counter:
             return Counter(f"edgeinfer_{name}", text, labels, registry=registry)
@@ -113,6 +131,7 @@ class Metrics:
     def answered(self, model: str, stats: Iterable[Stats]) -> None:
         """Count finished answers."""
         for answer in stats:
+            self._totals.add(answer)
             self._prompt.labels(model).inc(answer.n_prompt)
             self._cached.labels(model).inc(answer.n_cached)
             self._generated.labels(model).inc(answer.n_generated)
@@ -125,17 +144,18 @@ class Metrics:
                 self._rate.labels(model).observe(answer.decode_tok_s)
 
     def text(self, models: Iterable[PooledModel]) -> bytes:
-        """All metrics in Prometheus format."""
+        """All metrics in Prometheus format: our own, and llama-server's."""
+        queues = []
         for gauge in self._gauges():
             gauge.clear()
         for pooled in models:
-            load = pooled.llm.telemetry.queue
+            queues.append(load := pooled.llm.telemetry.queue)
             self._active.labels(pooled.name).set(load.n_active)
             self._waiting.labels(pooled.name).set(load.n_waiting)
             self._pages.labels(pooled.name).set(load.n_pages)
             self._free_pages.labels(pooled.name).set(load.n_free_pages)
             self._resident.labels(pooled.name).set(pooled.llm.telemetry.resident_bytes)
-        return generate_latest(self._registry)
+        return generate_latest(self._registry) + self._totals.text(queues).encode()
 
     def _gauges(self) -> Iterator[Gauge]:
         yield from (self._active, self._waiting, self._pages, self._free_pages, self._resident)

@@ -11,7 +11,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -37,12 +38,31 @@ DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 
 
+class Chunked(Protocol):
+    """A text that arrives in parts, as `TextStream` does."""
+
+    def chunks(self, every_s: float) -> AsyncIterator[str]: ...
+    def stop(self) -> None: ...
+
+
 def event(record: Record) -> bytes:
     """A record as a server-sent event."""
     return b"data: " + json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
-async def read_all(streams: Sequence[TextStream], request: Request) -> None:
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How a stream is written: an error that ends it, and what is sent in long silences (None: nothing)."""
+
+    media_type: str
+    failed: Callable[[APIError], bytes]
+    ping: bytes | None
+
+
+SSE = Wire("text/event-stream", lambda error: event(error.body()), PING)
+
+
+async def read_all(streams: Sequence[Chunked], request: Request) -> None:
     """Generate complete answers concurrently. Raises what ended them, and APIError if the client disconnects."""
     try:
         await unless_gone(asyncio.gather(*map(_read, streams)), request, lambda: _stop(streams))
@@ -50,7 +70,7 @@ async def read_all(streams: Sequence[TextStream], request: Request) -> None:
         _stop(streams)  # if one fails, the others are not needed
 
 
-async def _read(stream: TextStream) -> None:
+async def _read(stream: Chunked) -> None:
     async for _ in stream.chunks(LOOK_S):
         pass
 
@@ -84,12 +104,12 @@ async def unless_gone(work: Awaitable[T], request: Request, stop: Callable[[], N
                 await task
 
 
-def _stop(streams: Sequence[TextStream]) -> None:
+def _stop(streams: Sequence[Chunked]) -> None:
     for stream in streams:
         stream.stop()
 
 
-async def side_by_side(streams: Sequence[TextStream]) -> AsyncIterator[tuple[int, str]]:
+async def side_by_side(streams: Sequence[Chunked]) -> AsyncIterator[tuple[int, str]]:
     """Yield the text of several streams as it arrives, with the stream's index. Raises what ends any of them."""
     if len(streams) == 1:
         async for text in streams[0].chunks(EVERY_S):
@@ -122,29 +142,32 @@ async def side_by_side(streams: Sequence[TextStream]) -> AsyncIterator[tuple[int
             task.cancel()
 
 
-def streaming(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]]) -> Response:
+def streaming(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]], wire: Wire = SSE) -> Response:
     """A response of events; `done` is awaited when it ends, for whatever reason."""
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_pinged(events, done), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_pinged(events, done, wire), media_type=wire.media_type, headers=headers)
 
 
 async def _next(events: AsyncIterator[bytes]) -> bytes:
     return await anext(events)
 
 
-async def _pinged(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """Yield events, with a comment after long silences; an exception becomes the last event."""
+async def _pinged(
+    events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]], wire: Wire
+) -> AsyncIterator[bytes]:
+    """Yield events, with a ping after long silences; an exception becomes the last event."""
     waiting: asyncio.Task[bytes] | None = None
     try:
         while True:
             waiting = asyncio.ensure_future(_next(events))
             while not (await asyncio.wait({waiting}, timeout=PING_S))[0]:
-                yield PING
+                if wire.ping is not None:
+                    yield wire.ping
             yield waiting.result()
     except StopAsyncIteration:
         pass
     except Exception as reason:
-        yield event(api_error(reason).body())
+        yield wire.failed(api_error(reason))
     finally:
         if waiting is not None:
             waiting.cancel()

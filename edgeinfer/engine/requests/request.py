@@ -65,7 +65,8 @@ class Options(TypedDict, total=False):
     max_thought_tokens: most tokens of thoughts, after which the model is made to answer; without effect on models that
     have none. lora: scales of LoRA adapters by number or name, 0 for those not named; None: those of the model.
     parse_special: special tokens that are spelled in a text become those tokens; by default they do in a text to
-    continue, and not in the messages of a conversation, where they could end a turn or begin another.
+    continue, and not in the messages of a conversation, where they could end a turn or begin another. logit_bias: by
+    token; a text stands for each of its tokens.
     """
 
     temperature: float
@@ -76,7 +77,7 @@ class Options(TypedDict, total=False):
     presence_penalty: float
     frequency_penalty: float
     penalty_window: int
-    logit_bias: dict[int, float]
+    logit_bias: Mapping[int | str, float]
     seed: int | None
     max_tokens: int | None
     stop: str | Sequence[str]
@@ -134,8 +135,8 @@ class Request:
         """Raises BadSetting for an impossible request, ContextOverflow for a prompt that cannot fit."""
         if not self.prompt:
             raise BadSetting("the prompt has no tokens; give some text to continue")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 1 or more")
+        if self.max_tokens is not None and self.max_tokens < 0:
+            raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 0 or more")
         if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
             raise BadSetting(f"logprobs cannot be {self.logprobs}: it must be between 0 and {MOST_LOGPROBS}")
         if len(self.prompt) > n_context:
@@ -225,11 +226,8 @@ class Prompts:
         """
         if self.stops and not options.get("stop"):
             options = {**options, "stop": self.stops}
-        several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
-        tools = ToolUse.of(options.get("tools"), choice, several, self.template)
-        variables = _checked_variables(options.get("template_variables") or {})
-
-        told = ChatOptions(tools, variables, options.get("parse_special", False))
+        told = self._told(options)
+        tools = told.tools
 
         def tokens(shortened: Sequence[Message]) -> list[int]:
             return self._teller.tokens(shortened, known, told)
@@ -241,7 +239,7 @@ class Prompts:
         partial = split_partial([Message.of(message) for message in messages])[1]
         request = request_of(
             fitted.prompt,
-            options,
+            self._with_tokens(options),
             notices=fitted.notices,
             continues_text=bool(partial),
             tools=tools,
@@ -252,6 +250,13 @@ class Prompts:
         constraint = self._after_thoughts(self._constraint(options, tools), tools, options, opened)
         remarks = _remarks(self._teller.new_marks(messages), told.parse_special)
         return replace(request, constraint=constraint, thoughts=self.thoughts, opens_thought=opened, remarks=remarks)
+
+    def _told(self, options: Options) -> ChatOptions:
+        """How options have a conversation told. Raises BadSetting."""
+        several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
+        tools = ToolUse.of(options.get("tools"), choice, several, self.template)
+        variables = _checked_variables(options.get("template_variables") or {})
+        return ChatOptions(tools, variables, options.get("parse_special", False))
 
     def _after_thoughts(
         self, constraint: Constraint | None, tools: ToolUse | None, options: Options, opened: bool
@@ -323,13 +328,24 @@ class Prompts:
                 prompt = list(mixed.tokens)
         return request_of(
             tuple(prompt),
-            options,
+            self._with_tokens(options),
             continues_text=True,
             constraint=self._constraint(options),
             mixed=mixed,
             author=self.sampling,
             scales=self.adapters.scales_of(options.get("lora")),
         )
+
+    def _with_tokens(self, options: Options) -> Options:
+        """Options whose `logit_bias` names tokens by number: a text stands for each of its tokens."""
+        bias: Any = options.get("logit_bias")
+        if not isinstance(bias, Mapping) or not any(isinstance(key, str) for key in bias):
+            return options
+        told = {key: (key,) if not isinstance(key, str) else self._tokens_of(key) for key in bias}
+        return {**options, "logit_bias": {token: bias[key] for key, tokens in told.items() for token in tokens}}
+
+    def _tokens_of(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special=False, parse_special=True)
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
         """The tokens as plain integers. Raises BadSetting if one is not in the vocabulary."""
@@ -359,14 +375,24 @@ class Prompts:
         messages: Messages,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] = NO_VARIABLES,
+        *,
+        begins_answer: bool = True,
     ) -> str:
-        """The text that the model would get for a conversation, with functions that it may call. Raises as `chat`."""
-        used = ToolUse.of(tools, "auto", True, self.template)
-        return self._teller.text(messages, ChatOptions(used, _checked_variables(variables)))
+        """The text that the model would get for a conversation, with functions that it may call. Raises as `chat`.
 
-    def n_tokens(self, messages: Messages) -> int:
-        """The number of tokens of a conversation, whether it fits or not. Raises BadTemplate, BadSetting."""
-        return len(self._teller.tokens([Message.of(message) for message in messages], nothing_known, _PLAIN_CHAT))
+        `begins_answer`: it ends with the beginning of an answer.
+        """
+        used = ToolUse.of(tools, "auto", True, self.template)
+        told = ChatOptions(used, _checked_variables(variables), begins_answer=begins_answer)
+        return self._teller.text(messages, told)
+
+    def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
+        """The number of tokens of a conversation with these options, whether it fits or not.
+
+        Raises BadTemplate, BadSetting.
+        """
+        told = _PLAIN_CHAT if options is None else self._told(options)
+        return len(self._teller.tokens([Message.of(message) for message in messages], nothing_known, told))
 
 
 def _remarks(marks: Sequence[str], parse_special: bool) -> tuple[str, ...]:

@@ -27,11 +27,15 @@ Known = Callable[[Sequence[int]], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How a conversation is told. `parse_special`: special tokens spelled in its texts become those tokens."""
+    """How a conversation is told. `parse_special`: special tokens spelled in its texts become those tokens.
+
+    `begins_answer`: the text ends with the beginning of an answer.
+    """
 
     tools: ToolUse | None
     variables: Mapping[str, Any]
     parse_special: bool = False
+    begins_answer: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class ChatTeller:
             tools = None if tools is None else replace(tools, tools=tuple(hidden.tools))
         given = None if tools is None or tools.in_words else tools.tools
         messages = messages if tools is None else tools.messages(messages)
-        return self.template.render(messages, add_generation_prompt=True, tools=given, **variables), stand_ins
+        begins = options.begins_answer
+        return self.template.render(messages, add_generation_prompt=begins, tools=given, **variables), stand_ins
 
     def _with_thoughts_apart(self, message: Message) -> Message:
         """An earlier answer without the marks of channels, which templates write themselves and refuse in contents."""

@@ -8,6 +8,7 @@ memory.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
@@ -45,16 +46,38 @@ class Output:
         )
         self._decoder = StreamDecoder(tokenizer, show_control=shows_control, continues=request.continues_text)
         self._stops = StopStrings(request.stop)
+        self._starts: list[int] | None = [] if request.stop else None  # characters before each token
+        self._n_characters = 0
         self._shown: list[str] = []  # by token, and the text held back at the end
         self._sources: list[str | None] = []  # draft sources of the tokens up to the last drafted one
         self._pieces: deque[tuple[str, int]] = deque()  # not taken, with tokens taken with each
         self.n_taken = 0
-        """Tokens of the answer whose text was taken."""
+        """Tokens of the answer whose text was taken, and of those held back because they may become a stop string."""
+        self._n_characters_taken = 0
 
     @property
     def has_stopped(self) -> bool:
         """Whether a stop string ended the text."""
         return self._stops.matched is not None
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the text, if one did."""
+        return self._stops.matched
+
+    @property
+    def n_shown(self) -> int:
+        """Tokens of the text: all, except those that only belong to the stop string that ended it."""
+        if self._starts is None or not self.has_stopped:
+            return len(self._shown)
+        return bisect_left(self._starts, sum(map(len, self._shown)))
+
+    @property
+    def n_shown_taken(self) -> int:
+        """Tokens of the text that was taken, of each at least its first character."""
+        if self._starts is None:
+            return self.n_taken
+        return bisect_left(self._starts, self._n_characters_taken, 0, self.n_taken)
 
     @property
     def n_pieces(self) -> int:
@@ -63,7 +86,11 @@ class Output:
 
     def add(self, token: int, n_tokens: int) -> None:
         """Add the text of a token, with which the answer has `n_tokens` tokens."""
-        self._add(self._stops.push(self._decoder.push(token)), n_tokens)
+        text = self._decoder.push(token)
+        if self._starts is not None:
+            self._starts.append(self._n_characters)
+            self._n_characters += len(text)
+        self._add(self._stops.push(text), n_tokens)
 
     def add_rest(self, n_tokens: int, *, ended_itself: bool) -> None:
         """The answer is over: add text held back because it could have become part of a stop string.
@@ -89,6 +116,7 @@ class Output:
             piece, self.n_taken = self._pieces.popleft()
         except IndexError:
             return None
+        self._n_characters_taken += len(piece)
         return piece
 
     def take_all(self) -> list[str]:

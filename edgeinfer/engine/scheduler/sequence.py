@@ -140,8 +140,9 @@ class ScheduledSequence:
 
     @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
-        """Log probabilities of each token of the answer so far, if requested."""
-        return tuple(self._chooser.logprobs[: self.n_generated])
+        """Log probabilities of each token whose text was taken, if requested; not those of a stop string."""
+        n_tokens = self.output.n_shown if self.n_seen is None else self.output.n_shown_taken
+        return tuple(self._chooser.logprobs[: min(self.n_generated, n_tokens)])
 
     def spans(self, n_tokens: int | None) -> tuple[DraftSpan, ...]:
         """Which part of the text of the first `n_tokens` tokens came from which draft source."""
@@ -290,8 +291,7 @@ class ScheduledSequence:
             draft = self._draft(self._speculator, self._history[-1], most_tokens, beside)
             return BatchWork(self.cached.tree(draft, self.request.mixed), draft, started, self._speculator.expected)
         n_tokens = min(n_missing, most_tokens)
-        first = len(self._history) - n_missing
-        chunk = self._history[first : first + n_tokens]
+        chunk = self._history[len(self._history) - n_missing :][:n_tokens]
         batch = self.cached.chain(chunk, wants_logits=n_tokens == n_missing, mixed=self.request.mixed)
         return BatchWork(batch, None, started)
 
@@ -335,6 +335,9 @@ class ScheduledSequence:
             self._meter.prompt(len(work.batch.tokens))
             if walked.tokens:
                 self._report_progress(len(self.request.prompt))
+        if self.request.max_tokens == 0:
+            self._finish_reason = self._finish_reason or ("length" if walked.tokens else None)
+            return []
         if walked.tokens:
             most = self.cached.n_context - len(self._history)
             if self.request.max_tokens is not None:
@@ -354,10 +357,8 @@ class ScheduledSequence:
         if self._ids is not self._history:
             self._ids.append(token)
         self.output.add(token, self.n_generated)
-        if self.output.has_stopped:
-            self._finish_reason = "stop"
-        elif self.n_generated == self.request.max_tokens:
-            self._finish_reason = "length"
+        if self.output.has_stopped or self.n_generated == self.request.max_tokens:
+            self._finish_reason = "stop" if self.output.has_stopped else "length"
 
     def show_rest(self) -> None:
         """Add the text that was held back to the output."""

@@ -95,9 +95,19 @@ class TextStream:
         return self._sequence.output.text(self._sequence.n_seen)
 
     @property
+    def prompt(self) -> tuple[int, ...]:
+        """The tokens of the prompt."""
+        return self._sequence.request.prompt
+
+    @property
     def tokens(self) -> tuple[int, ...]:
         """The tokens so far, without the end-of-generation token."""
         return self._sequence.tokens[: self._sequence.n_seen]
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._sequence.output.stop_string
 
     @property
     def reader(self) -> AnswerReader | None:
@@ -130,7 +140,7 @@ class TextStream:
     @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
         """For each token so far, if requested: its log probability, and those of likely alternatives."""
-        return self._sequence.logprobs[: self._sequence.n_seen]
+        return self._sequence.logprobs
 
     @property
     def marks(self) -> tuple[DraftSpan, ...]:

@@ -17,7 +17,7 @@ from edgeinfer.models.text.tools import function_of, object_of
 _INSTRUCTIONS = (
     "You may call functions. They are, as JSON schemas:\n{tools}\n"
     "To call one, write an object with its name and arguments between two tags, and nothing else:\n"
-    '<tool_call>\n{{"name": "the name", "arguments": {{"an argument": "its value"}}}}\n</tool_call>'
+    '<tool_call>\n{{"name": <its name>, "arguments": <an object of its arguments>}}\n</tool_call>'
 )
 
 

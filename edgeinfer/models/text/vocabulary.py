@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgeinfer.errors import BadGGUF
+from edgeinfer.models.text.gap_tokens import Ids, gap_ids
 from edgeinfer.models.text.pre_tokenizers import SPACED
 from edgeinfer.models.text.token_types import END_OF_TURN, TokenType, end_of_generation, ordinary_marks
 
@@ -57,7 +58,7 @@ class Vocabulary:
     """Tokens by id. `model` is the kind of tokenizer ("gpt2", "llama", "bert", …), `pre` names its pre-tokenizer.
 
     `scores` is empty if the file has none. `strips_right` contains the tokens that absorb the whitespace after them,
-    `suppressed` those that an answer never contains.
+    `suppressed` those that an answer never contains, `gap` those around a gap to fill in (see `GapTokens`).
     """
 
     model: str
@@ -76,6 +77,7 @@ class Vocabulary:
     end_of_generation: frozenset[int]
     strips_right: frozenset[int]
     suppressed: frozenset[int] = frozenset()
+    gap: Ids = ()
 
     @property
     def n_tokens(self) -> int:
@@ -143,6 +145,7 @@ class Vocabulary:
             ),
             strips_right=_strips_right(metadata, special) if is_spm else frozenset(),
             suppressed=frozenset(_listed(metadata, "suppress", len(tokens))),
+            gap=gap_ids(ids, special),
         )
 
 

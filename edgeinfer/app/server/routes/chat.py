@@ -88,8 +88,8 @@ class _ChatChunks:
         self._n_calls = self._n_logprobs = 0
 
     def begin(self) -> bytes:
-        """The first chunk, which has the role."""
-        return self._writer.chunk(self._number, {"delta": {"role": "assistant", "content": ""}})
+        """The first chunk, which has the role; its content is null, as llama-server's is."""
+        return self._writer.chunk(self._number, {"delta": {"role": "assistant", "content": None}})
 
     def more(self, text: str) -> Iterator[bytes]:
         """Add text and yield its chunks."""

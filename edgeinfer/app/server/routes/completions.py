@@ -11,7 +11,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError
+from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError, unsupported
+from edgeinfer.app.server.gap_prompts import gap_prompt
 from edgeinfer.app.server.objects import (
     Envelope,
     Record,
@@ -50,7 +51,6 @@ class CompletionRequest(Sampling):
 
 
 @ROUTER.post("/v1/completions", responses=ANSWER_RESPONSES, response_model=None)
-@ROUTER.post("/completions", include_in_schema=False, response_model=None)
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Complete texts, as one response or as a stream of events."""
     state, n, prompts = server_state(request), body.n or 1, _prompts(body)
@@ -75,12 +75,10 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
 
 def _check(body: CompletionRequest, n: int) -> None:
     """Raises APIError for options that edgeinfer does not support."""
-    if body.suffix:
-        raise APIError(501, "edgeinfer does not fill in texts: leave suffix out", param="suffix")
     if body.best_of is not None and body.best_of != n:
-        raise APIError(501, "edgeinfer gives all answers it makes: leave best_of out, or set it to n", param="best_of")
+        raise unsupported("edgeinfer gives all answers it makes: leave best_of out, or set it to n", "best_of")
     if body.echo and body.logprobs is not None:
-        raise APIError(501, "logprobs of prompts are not supported: leave out echo or logprobs", param="echo")
+        raise unsupported("logprobs of prompts are not supported: leave out echo or logprobs", "echo")
 
 
 def _prompts(body: CompletionRequest) -> list[Prompt]:
@@ -105,6 +103,8 @@ def _streams(
 ) -> list[TextStream]:
     """Create the streams of a request without starting them."""
     options = options_of(body, {"max_tokens": DEFAULT_TOKENS, **state.defaults}, body.max_tokens)
+    if body.suffix:
+        prompts = [gap_prompt(model.llm, prompt, body.suffix, options.get("max_tokens")) for prompt in prompts]
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs
     priority = body.priority or "interactive"

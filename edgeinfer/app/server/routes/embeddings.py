@@ -6,7 +6,8 @@ import asyncio
 import base64
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 ROUTER = APIRouter(tags=["embeddings"])
 
 MOST_TEXTS = 2048
+Entry = str | list[int | str]
 
 
 class EmbeddingRequest(RequestBody):
     """POST /v1/embeddings."""
 
-    input: Text | list[str] | list[int] | list[list[int]]
+    input: Text | list[Any] | dict[str, Any]
     model: str | None = Field(default=None, max_length=500)
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Count | None = None
@@ -47,7 +49,7 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
             raise APIError(400, f"embeddings of {model.name} have {width} dimensions", param="dimensions")
         disconnected = threading.Event()
         vectors, n_tokens = await unless_gone(
-            _embedded(texts, model.llm, state.embedding, disconnected), request, disconnected.set
+            embedded(texts, model.llm, state.embedding, disconnected), request, disconnected.set
         )
         return {
             "object": "list",
@@ -60,8 +62,8 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
         }
 
 
-async def _embedded(
-    texts: Sequence[str | list[int]], llm: LLM, turn: asyncio.Lock, disconnected: threading.Event
+async def embedded(
+    texts: Sequence[str | Sequence[int | str]], llm: LLM, turn: asyncio.Lock, disconnected: threading.Event
 ) -> tuple[list[Floats], int]:
     """Compute embeddings and the number of tokens read, in a thread that ends soon after the client disconnects."""
 
@@ -70,24 +72,48 @@ async def _embedded(
             raise APIError(499, "the client has gone")
 
     def embed() -> tuple[list[Floats], int]:
-        read = [llm.tokenize(text) if isinstance(text, str) else text for text in texts]
+        read = [_tokens(text, llm) for text in texts]
         return llm.embed(read, progress=go_on), sum(len(tokens) for tokens in read)
 
     async with turn:
         return await thread_done(embed)
 
 
-def _texts(body: EmbeddingRequest) -> list[str | list[int]]:
+def _texts(body: EmbeddingRequest) -> list[Entry]:
     """The texts of a request. Raises APIError."""
     value = body.input
-    if isinstance(value, str):
-        return [value]
-    texts: list[str | list[int]] = [text for text in value if not isinstance(text, int)]
-    if not texts and value:
-        texts = [[token for token in value if isinstance(token, int)]]
+    is_one = not isinstance(value, list) or any(isinstance(part, int) for part in value)
+    texts = [_entry(part) for part in ([value] if is_one else value)]
     if not 1 <= len(texts) <= MOST_TEXTS:
         raise APIError(400, f"{len(texts)} texts; there must be 1 to {MOST_TEXTS}", param="input")
     return texts
+
+
+def _entry(value: Any) -> Entry:
+    """One text: as it is, as tokens with texts among them, or as an object of llama-server's. Raises APIError."""
+    if isinstance(value, dict):
+        value = value["prompt_string"] if "prompt_string" in value else _text_of(value.get("content"))
+    parts = value if isinstance(value, list) else []
+    if isinstance(value, str) or (parts and all(type(part) in (int, str) for part in parts)):
+        return cast("Entry", value)
+    raise APIError(400, "a text is a string, or a list of tokens with strings among them", param="input")
+
+
+def _text_of(content: Any) -> str:
+    """The text of parts of a message, one after the other. Raises APIError."""
+    parts = content if isinstance(content, list) else [None]
+    texts = [part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise APIError(400, "content is a list of text parts; edgeinfer embeds text only", param="input")
+    return "".join(texts)  # type: ignore[arg-type]
+
+
+def _tokens(entry: str | Sequence[int | str], llm: LLM) -> list[int]:
+    """The tokens of a text; a list of tokens is taken as it is."""
+    if isinstance(entry, str):
+        return llm.tokenize(entry)
+    given = [[part] if isinstance(part, int) else llm.tokenize(part, add_special=False) for part in entry]
+    return list(chain.from_iterable(given))
 
 
 def _encoded(vector: Floats, body: EmbeddingRequest) -> Sequence[float] | str:

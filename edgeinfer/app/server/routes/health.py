@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-import edgeinfer
 from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.state import server_state
-from edgeinfer.engine.requests.sampling import SamplingSettings
 
 ROUTER = APIRouter(tags=["health"])
 
-USUAL = MappingProxyType(
-    {name: getattr(SamplingSettings(), name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")}
-)
-"""Sampling parameters of requests that say nothing, for models whose authors say nothing."""
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -38,35 +30,33 @@ async def health(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Metrics in Prometheus format."""
     state = server_state(request)
-    return Response(state.metrics.text(state.pool.open), media_type=PROMETHEUS)
+    headers = {"Process-Start-Time-Unix": str(state.metrics.started_s)}
+    return Response(state.metrics.text(state.pool.open), media_type=PROMETHEUS, headers=headers)
 
 
 @ROUTER.get("/props", responses=ERROR_RESPONSES)
 async def props(request: Request) -> Record:
-    """The default model and the default request parameters."""
+    """The default model and the default request parameters; a model that is closed while idle stays closed."""
     state = server_state(request)
-    async with state.model(None) as model:
-        facts, prompts = model.llm.info, model.llm.prompts
-        given = {name: value for name, value in state.defaults.items() if isinstance(value, int | float | str)}
-        params = {**USUAL, **prompts.sampling, **given}
-        return {
-            "default_generation_settings": {"n_ctx": facts.n_context, "params": params},
-            "total_slots": state.options.parallel,
-            "model_alias": model.name,
-            "chat_template": next(iter(prompts.template.sources.values()), ""),
-            "build_info": f"edgeinfer {edgeinfer.__version__}",
-            "device": model.llm.telemetry.device,
-            "notices": list(facts.notices),
-            "author_sampling": dict(prompts.sampling),
-        }
+    model = state.pool.opened(state.pool.default)
+    if model is None and state.properties is not None:
+        return {**state.properties, "is_sleeping": True}
+    if model is not None:
+        state.note(model)
+    else:
+        async with state.model(None) as opened:
+            state.note(opened)
+    assert state.properties is not None
+    return state.properties
 
 
 @ROUTER.get("/slots", responses=ERROR_RESPONSES)
 async def slots(request: Request) -> list[Record]:
-    """The running and queued requests of all open models."""
-    records: list[Record] = []
-    for model in server_state(request).pool.open:
-        for answer in model.llm.telemetry.requests:
+    """The running and queued requests of all open models, and how many more could run."""
+    state, records = server_state(request), list[Record]()
+    for model in state.pool.open:
+        answers = model.llm.telemetry.requests
+        for answer in answers:
             live = answer.live
             records.append(
                 {
@@ -81,4 +71,7 @@ async def slots(request: Request) -> list[Record]:
                     "tokens_per_second": live.decode_tok_s,
                 }
             )
+        for _ in range(state.options.parallel - len(answers)):
+            idle = {"id": len(records), "model": model.name, "is_processing": False, "n_ctx": model.llm.info.n_context}
+            records.append(idle)
     return records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -54,13 +55,22 @@ async def unload(body: ModelRequest, request: Request) -> Record:
     return {"success": await server_state(request).pool.unload(body.model)}
 
 
+def _created(path: Path) -> int:
+    """When a model's file was written, in seconds since 1970; 0 if it is gone."""
+    try:
+        return int(path.stat().st_mtime)
+    except OSError:
+        return 0
+
+
 def _record(model: LocalModel, state: ServerState) -> Record:
     pooled = next((candidate for candidate in state.pool.open if candidate.path == model.path), None)
     record: Record = {
         "id": model.name,
         "object": "model",
-        "created": 0 if pooled is None else int(pooled.opened_s),
+        "created": _created(model.path),
         "owned_by": "edgeinfer",
+        "aliases": list(state.pool.aliases) if model.path == state.pool.default.path else [],
         "status": {"value": "unloaded" if pooled is None else "loaded"},
         "size_bytes": model.nbytes,
     }

@@ -1,4 +1,4 @@
-"""POST /v1/rerank: ranks documents by relevance to a query, in the format of Jina's and Cohere's APIs."""
+"""POST /v1/rerank: ranks documents by relevance to a query, in the formats of Jina, Cohere and Hugging Face (TEI)."""
 
 from __future__ import annotations
 
@@ -27,27 +27,40 @@ class Document(RequestBody):
     text: Text
 
 
+Documents = Annotated[list[Text | Document], Field(min_length=1, max_length=2048)]
+
+
 class RerankRequest(RequestBody):
-    """POST /v1/rerank."""
+    """POST /v1/rerank; with `texts` in place of `documents`, as in Hugging Face's text embeddings inference."""
 
     query: Text
-    documents: Annotated[list[Text | Document], Field(min_length=1, max_length=2048)]
+    documents: Documents | None = None
+    texts: Documents | None = None
     model: str | None = Field(default=None, max_length=500)
     top_n: Count | None = None
     return_documents: bool = False
+    return_text: bool = False
 
 
 @ROUTER.post("/v1/rerank", responses=ERROR_RESPONSES)
 @ROUTER.post("/rerank", include_in_schema=False)
-async def rerank(body: RerankRequest, request: Request) -> Record:
+async def rerank(body: RerankRequest, request: Request) -> Record | list[Record]:
     """Rank documents by relevance to a query, most relevant first."""
-    documents = [entry if isinstance(entry, str) else entry.text for entry in body.documents]
+    given = body.documents if body.texts is None else body.texts
+    if given is None:
+        raise APIError(400, "there are no documents to rank", param="documents")
+    documents = [entry if isinstance(entry, str) else entry.text for entry in given]
     state = server_state(request)
     async with state.model(body.model) as model:
         disconnected = threading.Event()
         ranked = _ranked(body.query, documents, model.llm, state.embedding, disconnected)
         scores, n_tokens = await unless_gone(ranked, request, disconnected.set)
         order = sorted(range(len(scores)), key=lambda number: -scores[number])[: body.top_n]
+        if body.texts is not None:
+            texts = [{"text": documents[number]} if body.return_text else {} for number in order]
+            return [
+                {"index": number, "score": scores[number], **text} for number, text in zip(order, texts, strict=True)
+            ]
         results = [{"index": number, "relevance_score": scores[number]} for number in order]
         if body.return_documents:
             for result, number in zip(results, order, strict=True):

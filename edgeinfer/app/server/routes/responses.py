@@ -1,31 +1,29 @@
-"""POST /v1/responses: OpenAI's Responses API, stateless."""
+"""/v1/responses: OpenAI's Responses API, with responses kept in memory for `previous_response_id`."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import secrets
-import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
-from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError
-from edgeinfer.app.server.objects import Record, finished_stats, usage_record
-from edgeinfer.app.server.requests import chat_options, messages_of
-from edgeinfer.app.server.responses_schemas import NamedChoice, ResponseRequest
+from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES, APIError
+from edgeinfer.app.server.objects import Record, finished_stats
+from edgeinfer.app.server.requests import ChatRequest, chat_options, messages_of
+from edgeinfer.app.server.responses_objects import ResponseObject
+from edgeinfer.app.server.responses_schemas import Item, ResponseRequest
+from edgeinfer.app.server.responses_stream import ResponseEvents
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.model_pool import PooledModel
-    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
-    from edgeinfer.models.text.tools import ToolCall
 
 ROUTER = APIRouter(tags=["answers"])
 
@@ -35,176 +33,129 @@ ROUTER = APIRouter(tags=["answers"])
 async def responses(body: ResponseRequest, request: Request) -> Response:
     """Answer an input, as one response or as a stream of events."""
     state = server_state(request)
+    earlier = _earlier(body, state)
     async with AsyncExitStack() as held:
         model = await held.enter_async_context(state.model(body.model, 1))
-        stream = await asyncio.to_thread(_stream, body, model, state)
-        frame = _ResponseObject(body, model)
+        stream = await asyncio.to_thread(_stream, body, earlier, model, state)
+        answer = _Answer(body, earlier, stream, ResponseObject(body, model.name), model, state)
         if body.stream:
-            return streaming(_events(stream, frame, model, state), held.pop_all().aclose)
+            return streaming(answer.events(), held.pop_all().aclose)
         await read_all([stream], request)
-        (stats,) = finished_stats([stream])
-        state.metrics.answered(model.name, [stats])
-        return JSONResponse(frame.done(_output(stream.content, stream.tool_calls, frame), stats))
+        reader = ContentReader(stream)
+        content = reader.push(stream.text) + reader.finish()
+        return JSONResponse(answer.finished(reader.new_thoughts(), content, reader))
 
 
-def _stream(body: ResponseRequest, model: PooledModel, state: ServerState) -> TextStream:
-    """Create the stream of a request without starting it."""
+@ROUTER.post("/v1/responses/input_tokens", responses=ERROR_RESPONSES)
+@ROUTER.post("/responses/input_tokens", include_in_schema=False)
+async def input_tokens(body: ResponseRequest, request: Request) -> Record:
+    """Count the tokens of an input, with its tools and what came before it."""
+    state = server_state(request)
+    earlier = _earlier(body, state)
+    async with state.model(body.model) as model:
+        chat = _chat(body, earlier)
+        options, messages = chat_options(chat, state.defaults), messages_of(chat.messages)
+        prompts = model.llm.prompts
+        counted = await asyncio.to_thread(prompts.chat, messages, options)
+        return {"object": "response.input_tokens", "input_tokens": len(counted.prompt)}
+
+
+@ROUTER.get("/v1/responses/{identity}", responses=ERROR_RESPONSES)
+@ROUTER.get("/responses/{identity}", include_in_schema=False)
+async def stored(identity: str, request: Request) -> Record:
+    """A response that the server still has."""
+    found = server_state(request).responses.get(identity)
+    if found is None:
+        raise _not_found(identity)
+    return found.record
+
+
+@ROUTER.delete("/v1/responses/{identity}", responses=ERROR_RESPONSES)
+@ROUTER.delete("/responses/{identity}", include_in_schema=False)
+async def delete(identity: str, request: Request) -> Record:
+    """Forget a response."""
+    if not server_state(request).responses.delete(identity):
+        raise _not_found(identity)
+    return {"id": identity, "object": "response", "deleted": True}
+
+
+def _not_found(identity: str) -> APIError:
+    return APIError(404, f"there is no response {identity!r}: the server keeps the latest, in memory", "not_found")
+
+
+def _earlier(body: ResponseRequest, state: ServerState) -> tuple[Item, ...]:
+    """The items of the conversation that an input continues. Raises APIError."""
+    if body.previous_response_id is None:
+        return ()
+    found = state.responses.get(body.previous_response_id)
+    if found is None:
+        raise APIError(
+            400,
+            f"there is no response {body.previous_response_id!r}: the server keeps the latest, in memory and without "
+            "store: false; send the whole conversation as input",
+            "previous_response_not_found",
+            "previous_response_id",
+        )
+    return found.items
+
+
+def _chat(body: ResponseRequest, earlier: Sequence[Item]) -> ChatRequest:
+    """The equivalent chat request. Raises APIError."""
     try:
-        chat = body.as_chat()
+        return body.as_chat(earlier)
     except ValidationError as reason:
         raise APIError(400, f"the input is not valid: {reason.errors()[0]['msg']}", param="input") from None
+
+
+def _stream(body: ResponseRequest, earlier: Sequence[Item], model: PooledModel, state: ServerState) -> TextStream:
+    """Create the stream of a request without starting it."""
+    chat = _chat(body, earlier)
     return model.llm.chat(messages_of(chat.messages), **chat_options(chat, state.defaults))
 
 
-class _ResponseObject:
-    """The response object in its successive states."""
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A response, and what it is made of."""
 
-    def __init__(self, body: ResponseRequest, model: PooledModel) -> None:
-        self._body = body
-        self._model = model.name
-        self._created = int(time.time())
-        self.identity = secrets.token_hex(16)
+    body: ResponseRequest
+    earlier: tuple[Item, ...]
+    stream: TextStream
+    frame: ResponseObject
+    model: PooledModel
+    state: ServerState
 
-    def record(self, status: str, output: Sequence[Record] = (), usage: Record | None = None) -> Record:
-        """The response object in the given state."""
-        body = self._body
-        named = isinstance(body.tool_choice, NamedChoice) and body.tool_choice.model_dump(exclude_none=True)
-        return {
-            "id": f"resp_{self.identity}",
-            "object": "response",
-            "created_at": self._created,
-            "status": status,
-            "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-            "instructions": body.instructions,
-            "max_output_tokens": body.max_output_tokens,
-            "metadata": {},
-            "model": self._model,
-            "output": list(output),
-            "parallel_tool_calls": body.parallel_tool_calls is not False,
-            "previous_response_id": None,
-            "store": False,
-            "temperature": body.temperature,
-            "tool_choice": named or body.tool_choice or "auto",
-            "tools": [tool.model_dump() for tool in body.tools or ()],
-            "top_p": body.top_p,
-            "usage": usage,
-        }
+    def finished(self, thoughts: str, content: str, reader: ContentReader) -> Record:
+        """The finished response, which is stored unless the request says otherwise."""
+        return self._finished(self._output(thoughts, content, reader), thoughts)
 
-    def done(self, output: Sequence[Record], stats: Stats) -> Record:
-        """The completed response object."""
-        counts = usage_record([stats])
-        usage = {
-            "input_tokens": counts["prompt_tokens"],
-            "input_tokens_details": counts["prompt_tokens_details"],
-            "output_tokens": counts["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": counts["total_tokens"],
-        }
-        return self.record("incomplete" if stats.finish_reason == "length" else "completed", output, usage)
-
-    def message(self, text: str, status: str = "completed") -> Record:
-        """The message item of the response."""
-        content = [_part(text)] if status == "completed" else []
-        identity = f"msg_{self.identity}"
-        return {"type": "message", "id": identity, "status": status, "role": "assistant", "content": content}
-
-
-def _part(text: str) -> Record:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _call(call: ToolCall) -> Record:
-    identity = secrets.token_hex(12)
-    return {
-        "type": "function_call",
-        "id": f"fc_{identity}",
-        "call_id": f"call_{identity}",
-        "name": call.name,
-        "arguments": call.arguments,
-        "status": "completed",
-    }
-
-
-def _output(content: str, calls: Sequence[ToolCall], frame: _ResponseObject) -> list[Record]:
-    """The output items: a message (unless there are only tool calls), then the tool calls."""
-    messages = [frame.message(content)] if content.strip() or not calls else []
-    return [*messages, *map(_call, calls)]
-
-
-class _ResponseEvents:
-    """Writes the numbered events of a response."""
-
-    def __init__(self, frame: _ResponseObject) -> None:
-        self._frame = frame
-        self._where = {"item_id": f"msg_{frame.identity}", "output_index": 0, "content_index": 0}
-        self._number = 0
-        self._text: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The message text so far."""
-        return self._text or ""
-
-    def event(self, kind: str, **more: object) -> bytes:
-        record = {"type": kind, "sequence_number": self._number, **more}
-        self._number += 1
-        return f"event: {kind}\ndata: {json.dumps(record, ensure_ascii=False)}\n\n".encode()
-
-    def begin(self) -> Iterator[bytes]:
-        """Yield the events that start the response."""
-        for kind in ("response.created", "response.in_progress"):
-            yield self.event(kind, response=self._frame.record("in_progress"))
-
-    def more(self, content: str) -> Iterator[bytes]:
-        """Add content to the message; the first content starts it."""
-        if content:
-            yield from self._begin_message()
-            self._text = self.text + content
-            yield self.event("response.output_text.delta", **self._where, delta=content, logprobs=[])
-
-    def _begin_message(self) -> Iterator[bytes]:
-        if self._text is None:
-            self._text = ""
-            begun = self._frame.message("", "in_progress")
-            yield self.event("response.output_item.added", output_index=0, item=begun)
-            yield self.event("response.content_part.added", **self._where, part=_part(""))
-
-    def item(self, index: int, item: Record) -> Iterator[bytes]:
-        """Yield the events of a finished message, or all events of a tool call, which always arrives complete."""
-        yield from self._end_message() if item["type"] == "message" else self._call(index, item)
-        yield self.event("response.output_item.done", output_index=index, item=item)
-
-    def _end_message(self) -> Iterator[bytes]:
-        yield from self._begin_message()
-        yield self.event("response.output_text.done", **self._where, text=self.text, logprobs=[])
-        yield self.event("response.content_part.done", **self._where, part=_part(self.text))
-
-    def _call(self, index: int, item: Record) -> Iterator[bytes]:
-        arguments, place = item["arguments"], {"item_id": item["id"], "output_index": index}
-        begun = {**item, "arguments": "", "status": "in_progress"}
-        yield self.event("response.output_item.added", output_index=index, item=begun)
-        yield self.event("response.function_call_arguments.delta", delta=arguments, **place)
-        yield self.event("response.function_call_arguments.done", arguments=arguments, name=item["name"], **place)
-
-
-async def _events(
-    stream: TextStream, frame: _ResponseObject, model: PooledModel, state: ServerState
-) -> AsyncIterator[bytes]:
-    """Yield all events of a response: start, text deltas, tool calls, and the completed response."""
-    events, reader = _ResponseEvents(frame), ContentReader(stream)
-    for event in events.begin():
-        yield event
-    async for text in stream.chunks(EVERY_S):
-        for event in events.more(reader.push(text)):
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yield all events of a response: start, deltas, tool calls, and the finished response."""
+        events, reader = ResponseEvents(self.frame), ContentReader(self.stream)
+        for event in events.begin():
             yield event
-    for event in events.more(reader.finish()):
-        yield event
-    output = _output(events.text, reader.calls, frame)
-    for index, item in enumerate(output):
-        for event in events.item(index, item):
+        async for text in self.stream.chunks(EVERY_S):
+            content = reader.push(text)
+            for event in (*events.think(reader.new_thoughts()), *events.say(content)):
+                yield event
+        content = reader.finish()
+        for event in (*events.think(reader.new_thoughts()), *events.say(content)):
             yield event
-    (stats,) = finished_stats([stream])
-    state.metrics.answered(model.name, [stats])
-    whole = frame.done(output, stats)
-    yield events.event(f"response.{whole['status']}", response=whole)
+        output = self._output(events.thoughts, events.content, reader)
+        for event in events.finish(output):
+            yield event
+        whole = self._finished(output, events.thoughts)
+        yield events.event(f"response.{whole['status']}", response=whole)
+
+    def _output(self, thoughts: str, content: str, reader: ContentReader) -> list[Record]:
+        (stats,) = finished_stats([self.stream])
+        return self.frame.output(thoughts, content, reader.calls, is_cut=stats.finish_reason == "length")
+
+    def _finished(self, output: list[Record], thoughts: str) -> Record:
+        (stats,) = finished_stats([self.stream])
+        self.state.metrics.answered(self.model.name, [stats])
+        tokenizer = self.model.llm.prompts.tokenizer
+        n_thoughts = len(tokenizer.encode(thoughts, add_special=False)) if thoughts else 0
+        whole = self.frame.done(output, stats, n_thoughts)
+        if self.body.store is not False:
+            self.state.responses.put(whole, (*self.earlier, *self.body.items()))
+        return whole

@@ -47,6 +47,7 @@ class TemplateRequest(ThoughtControl):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     model: str | None = None
     tools: list[Tool] | None = None
+    add_generation_prompt: bool = True
 
 
 @ROUTER.post("/tokenize", responses=ERROR_RESPONSES)
@@ -58,8 +59,15 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Record:
         tokens = await asyncio.to_thread(lambda: llm.tokenize(body.content, **options))
         if not body.with_pieces:
             return {"tokens": tokens}
-        pieces = llm.prompts.tokenizer.pieces(tokens)
-        return {"tokens": [{"id": token, "piece": piece} for token, piece in zip(tokens, pieces, strict=True)]}
+        return {"tokens": [{"id": token, "piece": _piece(llm.prompts.tokenizer.piece(token))} for token in tokens]}
+
+
+def _piece(piece: bytes) -> str | list[int]:
+    """The text of a token; its bytes where they are no text by themselves, as in llama-server."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return list(piece)
 
 
 @ROUTER.post("/detokenize", responses=ERROR_RESPONSES)
@@ -77,4 +85,9 @@ async def apply_template(body: TemplateRequest, request: Request) -> Record:
         prompts, messages = model.llm.prompts, messages_of(body.messages)
         tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
         variables = template_variables(body, state.defaults)
-        return {"prompt": await asyncio.to_thread(prompts.render, messages, tools, variables)}
+        begins = body.add_generation_prompt
+        return {
+            "prompt": await asyncio.to_thread(
+                lambda: prompts.render(messages, tools, variables, begins_answer=begins),
+            )
+        }

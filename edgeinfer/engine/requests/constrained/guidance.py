@@ -26,6 +26,7 @@ from edgeinfer.engine.requests.constrained.constraints import (
     problem_ahead,
     problem_of,
 )
+from edgeinfer.engine.requests.constrained.declared_keys import with_declared_keys
 from edgeinfer.engine.requests.constrained.guided_json import GuidedCalls, GuidedJson, JsonTokens
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Tokenizer
@@ -130,10 +131,11 @@ class Guidance:
     def kept(self, schema: object) -> Any:
         """A copy of a schema in JSON's own types, with bounds that llguidance can hold, no wider than before.
 
-        Raises BadSetting for numbers that llguidance would write differently, and for bounds that leave no such number.
+        Objects have the keys that they declare and no others, unless the schema says otherwise. Raises BadSetting for
+        numbers that llguidance would write differently, and for bounds that leave no such number.
         """
         try:
-            held = schemas.with_bounds_held(schema)
+            held = with_declared_keys(schemas.with_bounds_held(schema))
             numbers = schemas.long_numbers(held)
             written = self._written(numbers) if numbers else []
         except (TypeError, ValueError, RecursionError) as reason:

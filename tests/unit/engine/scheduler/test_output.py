@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeinfer.engine.requests.request import request_of
-from edgeinfer.engine.scheduler.output import StopStrings
+from edgeinfer.engine.scheduler.output import Output, StopStrings
 from edgeinfer.errors import BadSetting
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.text import Tokenizer
 
 texts = st.text("ab\n", max_size=12)
 
@@ -44,3 +48,20 @@ def test_what_is_no_stop_string_is_refused() -> None:
         StopStrings([3])  # type: ignore[list-item]
     with pytest.raises(BadSetting, match="empty"):
         StopStrings(["x", ""])
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_tokens_that_only_a_stop_string_holds_are_not_shown(tiny_model: Path, *, at_once: bool) -> None:
+    """Of "x", "a", "a", "b", "c" with the stop string "abc" the first two are, taken late or as they come."""
+    with GGUFFile.open(tiny_model) as file:
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+    output, shown = Output(tokenizer, request_of((1,), {"stop": "abc"})), []
+    for number, character in enumerate("xaabc"):
+        (token,) = tokenizer.encode(character)
+        output.add(token, number + 1)
+        if not at_once:
+            output.take_all()
+            shown.append(output.n_shown_taken)
+    output.take_all()
+    assert (output.n_taken, output.n_shown_taken, output.n_shown) == (3, 2, 2)
+    assert at_once or shown == [1, 1, 2, 2, 2]

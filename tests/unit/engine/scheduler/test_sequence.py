@@ -214,8 +214,8 @@ def test_requests_that_cannot_be_met_are_refused_with_the_numbers(cached: Cached
         stream_of(cached, tokenizer, request([3] * 257))
     with pytest.raises(BadSetting, match="no tokens"):
         stream_of(cached, tokenizer, request([]))
-    with pytest.raises(BadSetting, match="max_tokens cannot be 0"):
-        stream_of(cached, tokenizer, request([3], 0))
+    with pytest.raises(BadSetting, match="max_tokens cannot be -1"):
+        stream_of(cached, tokenizer, request([3], -1))
 
 
 def test_stop_ends_the_answer_within_a_step_and_keeps_it(cached: CachedSequence, tokenizer: Tokenizer) -> None:

@@ -1,0 +1,147 @@
+"""The tools of several servers as functions that a model may call, and their calls as texts for it.
+
+In: servers, calls by the names told to the model. Out: functions in OpenAI's form with unique names and sane schemas;
+results as text within limits. Calls that fail are results too: the model reads why. What a server's tools are and what
+they give is foreign: it is cut, and never taken for an instruction of the program.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgeinfer.app.mcp.connections import Connections, RemoteResult, RemoteTool, ToolServerFailed
+from edgeinfer.app.mcp.servers import ToolServer
+from edgeinfer.errors import BadSetting
+from edgeinfer.models.text.tools import MOST_TOOLS, object_of
+
+NAME_CAP = 64
+DESCRIPTION_CAP = 1000
+SCHEMA_CAP = 8000
+RESULT_CAP = 16_000
+"""Characters of a result that the model reads: about 4,000 tokens."""
+TAKEN_NAMES = frozenset({"auto", "none", "required"})
+"""Names that `tool_choice` means something else by."""
+ANY_SCHEMA: Mapping[str, Any] = {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool under the name that the model knows it by."""
+
+    name: str
+    remote: RemoteTool
+    schema: Mapping[str, Any]
+
+    @property
+    def function(self) -> Mapping[str, Any]:
+        """The tool in the form of OpenAI's API."""
+        description = _cut(self.remote.description.strip(), DESCRIPTION_CAP)
+        function = {"name": self.name, "description": description, "parameters": self.schema}
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """A result as the model reads it."""
+
+    text: str
+    failed: bool = False
+
+
+class Toolbox:
+    """The tools of these servers. `failures`: why servers could not be used, in words."""
+
+    def __init__(self, servers: Sequence[ToolServer], connections: Connections) -> None:
+        self._servers, self._connections = servers, connections
+        self._tools: dict[str, OfferedTool] | None = None
+        self.failures: list[str] = []
+
+    @property
+    def tools(self) -> Mapping[str, OfferedTool]:
+        """The tools by the names that the model knows; servers are started when this is first read.
+
+        Raises BadSetting if there are more than a model is told of.
+        """
+        if self._tools is None:
+            found: list[RemoteTool] = []
+            for server in self._servers:
+                try:
+                    found += self._connections.tools(server)
+                except ToolServerFailed as reason:
+                    self.failures.append(str(reason))
+            if len(found) > MOST_TOOLS:
+                raise BadSetting(
+                    f"the servers have {len(found)} tools; {MOST_TOOLS} are the most: choose fewer servers"
+                )
+            self._tools = {tool.name: tool for tool in named(found)}
+        return self._tools
+
+    def call(self, name: str, arguments: str) -> ToolResult:
+        """Call a tool by the name that the model knows; `arguments` is the text of a JSON object."""
+        tool = self.tools.get(name)
+        if tool is None:
+            return ToolResult(f"There is no tool {name}. There are: {', '.join(self.tools)}", failed=True)
+        values = object_of(arguments or "{}")
+        if not isinstance(values, Mapping):
+            return ToolResult(
+                f"The arguments of {name} must be a JSON object, not: {_cut(arguments, 200)}", failed=True
+            )
+        try:
+            return result_of(self._connections.call(tool.remote.server, tool.remote.name, values))
+        except ToolServerFailed as reason:
+            return ToolResult(f"The call failed: {reason}", failed=True)
+
+
+def named(remotes: Sequence[RemoteTool]) -> tuple[OfferedTool, ...]:
+    """Give each tool a name that no other has: its own, or with its server's before it where several have it."""
+    own = [_plain(remote.name) for remote in remotes]
+    counts = Counter(own)
+    taken: set[str] = set()
+    tools = []
+    for remote, own_name in zip(remotes, own, strict=True):
+        is_prefixed = counts[own_name] > 1 or own_name in TAKEN_NAMES
+        name = _plain(f"{remote.server.name}_{remote.name}") if is_prefixed else own_name
+        unique, number = name, 1
+        while unique in taken or (unique != own_name and unique in counts):
+            number += 1
+            unique = f"{name[: NAME_CAP - 4]}_{number}"
+        taken.add(unique)
+        tools.append(OfferedTool(unique, remote, schema_of(remote.schema)))
+    return tuple(tools)
+
+
+def schema_of(found: object) -> Mapping[str, Any]:
+    """A schema that templates and grammars can read; any object where a server's is none, or is very large."""
+    if not isinstance(found, dict) or found.get("type", "object") != "object":
+        return ANY_SCHEMA
+    properties, required = found.get("properties", {}), found.get("required", [])
+    if not isinstance(properties, dict) or not all(isinstance(each, dict) for each in properties.values()):
+        return ANY_SCHEMA
+    if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
+        return ANY_SCHEMA
+    try:
+        if len(json.dumps(found)) > SCHEMA_CAP:
+            return ANY_SCHEMA
+    except (ValueError, TypeError, RecursionError):
+        return ANY_SCHEMA
+    return {**found, "type": "object"}
+
+
+def result_of(found: RemoteResult) -> ToolResult:
+    """A result as text; what is no text is named."""
+    parts = [*found.texts, *(f"[{kind}: not shown]" for kind in found.other_kinds)]
+    return ToolResult(_cut("\n".join(parts), RESULT_CAP) or "(empty)", found.is_error)
+
+
+def _plain(name: str) -> str:
+    """A name that all forms of calls can hold."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:NAME_CAP] or "tool"
+
+
+def _cut(text: str, cap: int) -> str:
+    return text if len(text) <= cap else f"{text[:cap]}\n[cut: {len(text) - cap} more characters]"

@@ -1,0 +1,286 @@
+"""Answers in llama-server's own form: their text with its limits, settings, timings, probabilities.
+
+In: streams of the engine. Out: texts as they arrive, and records to be sent as JSON. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from edgeinfer.app.server.native_schemas import ABSENT, OFF, ORDER, NativeSampling
+from edgeinfer.app.server.objects import Record
+from edgeinfer.engine.requests.sampling import SamplingSettings
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.requests.request import Options
+    from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
+    from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
+    from edgeinfer.models.text import Tokenizer
+
+LIMIT_S = 0.02
+"""Seconds between two looks at an answer whose time or indentation is limited."""
+
+
+@dataclass
+class LineLimits:
+    """Where an answer of several lines ends: after a time, or before a line that is indented less.
+
+    As in llama-server, both hold from the first new line on.
+    """
+
+    most_s: float = 0.0
+    n_indent: int = 0
+    clock: Callable[[], float] = time.monotonic
+    is_over: bool = False
+    _text: str = ""
+    _line: int = 0
+    _begun_s: float | None = None
+
+    @property
+    def are_any(self) -> bool:
+        """Whether there is a limit."""
+        return self.most_s > 0 or self.n_indent > 0
+
+    def push(self, text: str) -> str:
+        """Add text, and return what of it belongs to the answer."""
+        if self.is_over:
+            return ""
+        self._begun_s = self.clock() if self._begun_s is None else self._begun_s
+        before, self._text = len(self._text), self._text + text
+        kept = self._within(before)
+        if 0 < self.most_s < self.clock() - self._begun_s and "\n" in self._text:
+            self.is_over = True
+        return text if kept is None else self._text[before:kept]
+
+    def _within(self, before: int) -> int | None:
+        """The length at which a line that is indented less ends the answer, if one does."""
+        while self.n_indent and (at := self._text.find("\n", self._line)) >= 0:
+            line = self._text[at + 1 :].partition("\n")[0]
+            if not line.strip(" \t") and "\n" not in self._text[at + 1 :]:
+                return None  # not all of its indentation is there
+            if line.strip() and len(line) - len(line.lstrip(" \t")) < self.n_indent:
+                self.is_over = True
+                return max(before, at)
+            self._line = at + 1
+        return None
+
+
+@dataclass
+class NativeAnswer:
+    """One answer of a request: its stream, and what of it was told. `prompt`: its tokens."""
+
+    number: int
+    stream: TextStream
+    prompt: Sequence[int]
+    body: NativeSampling
+    options: Options
+    content: str = ""
+    progress: list[Record] = field(default_factory=list)
+    n_told: int = 0
+    arrived: asyncio.Queue[str | BaseException | None] = field(default_factory=asyncio.Queue)
+
+    def __post_init__(self) -> None:
+        self._limits = LineLimits(self.body.t_max_predict_ms / 1e3, self.body.n_indent)
+        self._is_silent = self.body.limit == 0
+
+    async def chunks(self, every_s: float) -> AsyncIterator[str]:
+        """Yield the text as it arrives, within its limits; and "" where only progress is to be told."""
+        if not self.body.return_progress:
+            async for text in self._texts(every_s):
+                yield text
+            return
+        reading = asyncio.create_task(self._follow(every_s))
+        try:
+            while (arrived := await self.arrived.get()) is not None:
+                if isinstance(arrived, BaseException):
+                    raise arrived
+                yield arrived
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+
+    async def _follow(self, every_s: float) -> None:
+        try:
+            async for text in self._texts(every_s):
+                self.arrived.put_nowait(text)
+            self.arrived.put_nowait(None)
+        except Exception as reason:
+            self.arrived.put_nowait(reason)
+
+    async def _texts(self, every_s: float) -> AsyncIterator[str]:
+        async for text in self.stream.chunks(min(every_s, LIMIT_S) if self._limits.are_any else every_s):
+            if kept := "" if self._is_silent else self._limits.push(text):
+                self.content += kept
+                yield kept
+            if self._limits.is_over:
+                self.stream.stop()
+
+    def stop(self) -> None:
+        """End the answer."""
+        self.stream.stop()
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens so far; with probabilities, those whose text is shown."""
+        if self._is_silent:
+            return ()
+        tokens = self.stream.tokens
+        return tokens[: len(self.stream.logprobs)] if self.body.n_probs else tokens
+
+    @property
+    def stop_type(self) -> str:
+        """Why the answer ended, in llama-server's words."""
+        stats = self.stream.stats
+        assert stats is not None
+        if self._limits.is_over or self._is_silent or stats.finish_reason == "length":
+            return "limit"
+        if self.stream.stop_string is not None:
+            return "word"
+        return "eos" if stats.finish_reason == "stop" else "none"
+
+    def parts(self, text: str, tokenizer: Tokenizer) -> list[Record]:
+        """Parts of a streamed answer: one; with probabilities one for each token, the last of which has the text."""
+        n_new = len(self.tokens) - self.n_told if self.body.n_probs else 1
+        return [*(self._part("", tokenizer, 1) for _ in range(n_new - 1)), self._part(text, tokenizer)]
+
+    def _part(self, text: str, tokenizer: Tokenizer, most: int | None = None) -> Record:
+        """A part of a streamed answer, with the first `most` of the tokens that have not been told yet."""
+        new = self.tokens[self.n_told :][:most]
+        record = {
+            "index": self.number,
+            "content": text,
+            "tokens": list(new),
+            "stop": False,
+            "id_slot": self.body.id_slot or 0,
+            "tokens_predicted": self.n_told + len(new),
+            "tokens_evaluated": len(self.prompt),
+        }
+        if self.body.n_probs:
+            told = self.stream.logprobs[self.n_told : self.n_told + len(new)]
+            record["completion_probabilities"] = probabilities(told, tokenizer)
+        self.n_told += len(new)
+        return record
+
+    def whole(self, name: str, tokenizer: Tokenizer, author: Mapping[str, float]) -> Record:
+        """The end of an answer; without streaming, all of it."""
+        stats, streams = self.stream.stats, bool(self.body.stream)
+        assert stats is not None
+        tokens = self.tokens if self.body.return_tokens and not streams else ()
+        record: Record = {
+            "index": self.number,
+            "content": "" if streams else self.content,
+            "tokens": list(tokens),
+            "id_slot": self.body.id_slot or 0,
+            "stop": True,
+            "model": name,
+            "tokens_predicted": len(self.tokens),
+            "tokens_evaluated": stats.n_prompt,
+            "generation_settings": settings(self.body, self.options, stats, author),
+            "prompt": tokenizer.decode(self.prompt),
+            "has_new_line": "\n" in self.content,
+            "truncated": stats.truncated,
+            "stop_type": self.stop_type,
+            "stopping_word": (self.stream.stop_string or "") if self.stop_type == "word" else "",
+            "tokens_cached": stats.n_prompt + len(self.tokens),
+            "timings": native_timings(stats),
+        }
+        if self.body.n_probs and not streams:
+            record["completion_probabilities"] = probabilities(self.stream.logprobs, tokenizer)
+        return only(record, self.body.response_fields)
+
+
+def only(record: Record, paths: Sequence[str] | None) -> Record:
+    """The fields of a record that are asked for, as paths with slashes; all without paths."""
+    if not paths:
+        return record
+    chosen: Record = {}
+    for path in paths:
+        value: Any = record
+        for name in path.split("/"):
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
+            chosen[path] = value
+    return chosen
+
+
+def probabilities(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> list[Record]:
+    """Log probabilities of tokens and of those that could have been there."""
+
+    def one(token: int, logprob: float) -> Record:
+        piece = tokenizer.piece(token)
+        return {"id": token, "token": piece.decode("utf-8", "replace"), "bytes": list(piece), "logprob": logprob}
+
+    return [
+        {**one(each.token, each.logprob), "top_logprobs": [one(token, value) for token, value in each.top]}
+        for each in logprobs
+    ]
+
+
+def native_timings(stats: Stats) -> Record:
+    """llama-server's timings of a whole answer; 0 where nothing was measured."""
+    drafted = () if stats.draft is None else stats.draft.sources.values()
+    return {
+        **_timings(stats, stats.n_prompt - stats.n_cached, 1e3 * (stats.ttft_s or 0.0)),
+        "draft_n": sum(source.proposed for source in drafted),
+        "draft_n_accepted": sum(source.accepted for source in drafted),
+    }
+
+
+def timings_so_far(live: RequestProgress, progress: Record | None) -> Record:
+    """llama-server's timings of an answer that is not whole; `progress`: with which they are told, if with any."""
+    if progress is None:
+        return _timings(live, live.n_prompt - live.n_cached, 1e3 * (live.ttft_s or 0.0))
+    n_read = progress["processed"] - progress["cache"]
+    return _timings(None, n_read, progress["time_ms"] if n_read else 0.0, progress["cache"])
+
+
+def _timings(measured: Stats | RequestProgress | None, n_read: int, prompt_ms: float, n_cached: int = 0) -> Record:
+    """Timings of `n_read` tokens of a prompt, and of what followed. The first token counts to the prompt."""
+    rate = 0.0 if measured is None else measured.decode_tok_s or 0.0
+    n_generated = 0 if measured is None else measured.n_generated
+    return {
+        "cache_n": n_cached if measured is None else measured.n_cached,
+        "prompt_n": n_read,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_ms / max(1, n_read),
+        "prompt_per_second": 1e3 * n_read / prompt_ms if prompt_ms else 0.0,
+        "predicted_n": n_generated,
+        "predicted_ms": 1e3 * (n_generated - 1) / rate if rate else 0.0,
+        "predicted_per_token_ms": 1e3 / rate if rate else 0.0,
+        "predicted_per_second": rate,
+    }
+
+
+def settings(body: NativeSampling, options: Options, stats: Stats, author: Mapping[str, float]) -> Record:
+    """How an answer was made, in llama-server's words; samplers that edgeinfer does not have are off."""
+    usual = SamplingSettings()
+    names = ("temperature", "top_k", "top_p", "min_p", *ABSENT["penalties"])
+    chosen = {name: options.get(name, author.get(name, getattr(usual, name))) for name in names}
+    limit, bias, stops = options.get("max_tokens", -1), options.get("logit_bias", {}), options.get("stop", [])
+    return {
+        "seed": options.get("seed", stats.seed),
+        **chosen,
+        **OFF,
+        "adaptive_decay": 0.0,
+        "repeat_last_n": options.get("penalty_window", usual.penalty_window),
+        "stop": [stops] if isinstance(stops, str) else list(stops),
+        "n_predict": body.limit if body.limit == 0 else limit,
+        "max_tokens": body.limit if body.limit == 0 else limit,
+        "ignore_eos": bool(body.ignore_eos),
+        "stream": bool(body.stream),
+        "logit_bias": [{"token": token, "bias": value if isfinite(value) else None} for token, value in bias.items()],
+        "n_probs": body.n_probs,
+        "post_sampling_probs": False,
+        "grammar": options.get("grammar", ""),
+        "samplers": list(ORDER if body.samplers is None else body.samplers),
+        "timings_per_token": body.timings_per_token,
+        "lora": [each.model_dump() for each in body.lora or ()],
+    }

@@ -1,0 +1,63 @@
+// The dialogs: settings of a chat, and the API key.
+// In: records. Out: records, once the person has said yes.
+
+import { SETTINGS, toolsOf } from "./chats.js";
+
+const NUMBERS = ["temperature", "top_p", "max_tokens"];
+const dialogOf = (id) => {
+  const dialog = document.getElementById(id);
+  return { dialog, form: dialog.querySelector("form"), fault: dialog.querySelector(".fault") };
+};
+
+function tell(fault, text) {
+  fault.textContent = text;
+  fault.hidden = !text;
+}
+
+/** Show a dialog until its form is sent and `take` accepts it, or it is cancelled (null). */
+function asked({ dialog, form, fault }, take) {
+  tell(fault, "");
+  dialog.showModal();
+  return new Promise((resolve) => {
+    let found = null;
+    const close = () => {
+      form.onsubmit = dialog.onclose = null;
+      resolve(found);
+    };
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      try {
+        found = take(form.elements);
+        dialog.close();
+      } catch (reason) {
+        tell(fault, reason.message);
+      }
+    };
+    dialog.onclose = close;
+  });
+}
+
+/** Ask for {system, settings, theme}; null if the person cancels. */
+export function askSettings(system, settings, theme) {
+  const found = dialogOf("settings"), fields = found.form.elements;
+  const shown = { ...SETTINGS, ...settings, system, theme };
+  for (const field of fields) if (field.name) field.value = shown[field.name] ?? "";
+  return asked(found, () => {
+    if (fields.tools.value.trim()) toolsOf(fields.tools.value);
+    const numbers = NUMBERS.map((name) => [name, fields[name].value === "" ? null : Number(fields[name].value)]);
+    return {
+      system: fields.system.value.trim(),
+      settings: { ...settings, ...Object.fromEntries(numbers), thinking: fields.thinking.value, tools: fields.tools.value },
+      theme: fields.theme.value,
+    };
+  });
+}
+
+/** Ask for the API key; null if the person cancels. */
+export function askKey(why) {
+  const found = dialogOf("key");
+  found.form.reset();
+  const answer = asked(found, (fields) => fields.key.value.trim());
+  tell(found.fault, why);
+  return answer;
+}

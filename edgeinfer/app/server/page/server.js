@@ -1,0 +1,70 @@
+// Requests to the server that this page came from. The API key, if the server has one, stays in this tab's
+// sessionStorage and goes nowhere else.
+// In: paths, bodies. Out: records; what a stream says, piece by piece.
+
+const KEY = "edgeinfer.key";
+
+/** The server refuses a request. `status`: 0 if it was not reached. */
+export class Refused extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+export const keepKey = (key) => (key ? sessionStorage.setItem(KEY, key) : sessionStorage.removeItem(KEY));
+
+/** Ask the server. Throws Refused, and AbortError if `signal` stops it. */
+async function ask(path, body, signal) {
+  const key = sessionStorage.getItem(KEY);
+  const headers = { ...(key ? { Authorization: `Bearer ${key}` } : {}), ...(body ? { "Content-Type": "application/json" } : {}) };
+  let response;
+  try {
+    response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
+  } catch (reason) {
+    if (reason.name === "AbortError") throw reason;
+    throw new Refused("the server does not answer; is `edgeinfer serve` still running?", 0);
+  }
+  if (response.ok) return response;
+  const found = await response.json().catch(() => null);
+  throw new Refused(found?.error?.message ?? `the server answers with ${response.status}`, response.status);
+}
+
+/** The models on the server's computer, the default one first. */
+export async function models() {
+  return (await (await ask("v1/models")).json()).data;
+}
+
+/** Stream an answer; `take` gets every chunk. Throws Refused, and AbortError if it is stopped. */
+export async function answer(body, signal, take) {
+  const response = await ask("v1/chat/completions", body, signal);
+  let isDone = false;
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") { isDone = true; break; }
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw new Refused(chunk.error.message, chunk.error.status ?? 500);
+    take(chunk);
+  }
+  if (!isDone) throw new Refused("the connection broke before the answer's end", 0);
+}
+
+/** The data of the server-sent events in a stream of bytes. */
+export async function* events(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const parts = (rest + value).split("\n\n");
+      rest = parts.pop();
+      for (const part of parts) {
+        const lines = part.split("\n").filter((line) => line.startsWith("data:"));
+        if (lines.length) yield lines.map((line) => line.slice(5).trimStart()).join("\n");
+      }
+    }
+  } finally {
+    await reader.cancel().catch(() => {}); // stopped in the middle: the server stops too
+  }
+}

@@ -1,0 +1,193 @@
+// The messages of a chat on the screen, each with its branches, thoughts, calls, statistics and actions.
+// In: records of chats.js, a record of actions to call. Out: elements.
+
+import { branch, siblings } from "./chats.js";
+import { MarkdownView, button, copy, element } from "./elements.js";
+
+const ENDINGS = { stopped: "stopped", cut: "cut at the most tokens of an answer" };
+const FEWEST_READ = 32; // new tokens of a prompt; of fewer the rate says nothing
+const words = (text) => text.split(/\s+/).filter(Boolean).length;
+const counted = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+const rate = (value) => (value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : Math.round(value).toLocaleString("en"));
+const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`);
+
+/** Statistics of an answer as one line. */
+export function figuresLine({ decode_tok_s, n_generated, n_prompt, n_cached, ttft_s, prefill_tok_s }) {
+  const parts = [
+    Number.isFinite(decode_tok_s) && decode_tok_s ? `${rate(decode_tok_s)} tok/s` : null,
+    counted(n_generated, "token"),
+    `prompt ${n_prompt.toLocaleString("en")}${n_cached ? ` (${n_cached.toLocaleString("en")} cached)` : ""}`,
+    Number.isFinite(ttft_s) ? `first token after ${seconds(ttft_s)}` : null,
+    Number.isFinite(prefill_tok_s) && n_prompt - n_cached >= FEWEST_READ ? `prefill ${rate(prefill_tok_s)} tok/s` : null,
+  ];
+  return parts.filter(Boolean).join(" · ");
+}
+
+/** Shows the displayed branch of a chat. `actions`: what the buttons of messages call, with the message first. */
+export class Transcript {
+  constructor(place, actions) {
+    this.place = place;
+    this.actions = actions;
+    this.views = new Map();
+  }
+
+  /** Show a chat: from its end if another one was shown or its end was seen; unfolded thoughts stay so. */
+  show(chat, running) {
+    const isSame = chat === this.chat, top = isSame && !this.isAtEnd() ? this.place.scrollTop : null;
+    const unfolded = [...this.views].filter(([, view]) => isSame && view.folded.open).map(([number]) => number);
+    this.chat = chat;
+    this.views.clear();
+    const messages = branch(chat);
+    this.place.replaceChildren(...messages.map((message, index) => {
+      const isLast = index === messages.length - 1;
+      const view = new MessageView(chat, message, { isLast, isBusy: running !== null, actions: this.actions });
+      this.views.set(message.number, view);
+      return view.element;
+    }));
+    if (!messages.length) this.place.append(element("p", { class: "empty" }, "What do you want to ask?"));
+    for (const number of unfolded) if (this.views.has(number)) this.views.get(number).folded.open = true;
+    this.place.scrollTop = top ?? this.place.scrollHeight;
+  }
+
+  /** Bring a message into view and the keyboard to a button of its branches. */
+  focus(message, label) {
+    const { element: shown } = this.views.get(message.number);
+    shown.scrollIntoView({ block: "nearest" });
+    const buttons = [...shown.querySelectorAll(".branches button:enabled")];
+    (buttons.find((one) => one.getAttribute("aria-label") === label) ?? buttons[0])?.focus();
+  }
+
+  /** Show what has come to a message; stays at the end if the reader is there. */
+  update(message, note) {
+    const wasAtEnd = this.isAtEnd();
+    this.views.get(message.number)?.update(message, note);
+    if (wasAtEnd) this.toEnd();
+  }
+
+  isAtEnd() {
+    const { scrollHeight, scrollTop, clientHeight } = this.place;
+    return scrollHeight - scrollTop - clientHeight < 60;
+  }
+
+  toEnd() {
+    this.place.scrollTop = this.place.scrollHeight;
+  }
+
+  /** Show or hide all thoughts. */
+  toggleThoughts() {
+    const all = [...this.place.querySelectorAll("details.thoughts")];
+    const isOpen = all.some((one) => one.open);
+    for (const one of all) one.open = !isOpen;
+  }
+}
+
+class MessageView {
+  constructor(chat, message, { isLast, isBusy, actions }) {
+    this.chat = chat;
+    this.message = message;
+    const kind = message.tool_call_id ? "tool" : message.role;
+    const author = { user: "You", summary: "Summary", tool: `Result of ${message.name}` }[kind] ?? message.model ?? "Answer";
+    this.summary = element("summary");
+    this.thoughts = element("div", { class: "plain" });
+    this.folded = element("details", { class: "thoughts", hidden: true }, this.summary, this.thoughts);
+    this.markdown = kind === "assistant" ? new MarkdownView() : null;
+    this.text = this.markdown?.element ?? element("div", { class: "plain" });
+    this.calls = element("div", { class: "calls" });
+    this.note = element("p", { class: "note", hidden: true });
+    this.foot = element("footer");
+    this.element = element("article", { class: `message ${kind}`, "aria-label": author },
+      element("header", {}, element("h2", {}, author), this.branches(isBusy, actions)),
+      this.markdown && this.folded, this.text, this.calls, this.note, this.foot);
+    this.update(message);
+    if (message.state !== "writing") this.finish(isLast, isBusy, actions);
+  }
+
+  update(message, note = ENDINGS[message.state] ?? message.fault) {
+    const isThinking = message.state === "writing" && !message.text;
+    this.folded.hidden = !message.thoughts;
+    if (message.thoughts) {
+      this.summary.textContent = `${isThinking ? "thinking" : "thought"}, ${counted(words(message.thoughts), "word")}`;
+      this.thoughts.textContent = message.thoughts;
+    }
+    if (this.markdown) this.markdown.show(message.text);
+    else this.text.textContent = message.text;
+    this.calls.replaceChildren(...(message.tool_calls ?? []).map(callBox));
+    this.note.textContent = note ?? "";
+    this.note.hidden = !note;
+    this.note.classList.toggle("fault", message.state === "failed");
+  }
+
+  /** ‹ 2/3 › where the message has siblings. */
+  branches(isBusy, actions) {
+    const all = siblings(this.chat, this.message), place = all.indexOf(this.message);
+    if (all.length < 2) return null;
+    const step = (text, label, by) => button(text, () => actions.turn(this.message, by, label), {
+      class: "quiet", "aria-label": label, disabled: isBusy || !all[place + by],
+    });
+    return element("span", { class: "branches", role: "group", "aria-label": "Branches" },
+      step("‹", "Previous branch", -1), element("span", {}, `${place + 1}/${all.length}`), step("›", "Next branch", 1));
+  }
+
+  finish(isLast, isBusy, actions) {
+    const { message } = this, act = (text, name) =>
+      button(text, () => actions[name](message, this), { class: "quiet", disabled: isBusy });
+    const isAnswer = message.role === "assistant", isQuestion = message.role === "user" && !message.tool_call_id;
+    const copying = button("Copy", () => copy(message.text, copying), { class: "quiet" });
+    const goesOn = isLast && isAnswer && message.text && !message.tool_calls?.length && message.state !== "whole";
+    this.foot.append(...[
+      message.figures && element("span", { class: "figures" }, figuresLine(message.figures)),
+      element("span", { class: "actions" },
+        message.text ? copying : null,
+        isQuestion ? act("Edit", "edit") : null,
+        isAnswer ? act("Regenerate", "regenerate") : null,
+        goesOn ? act("Continue", "goOn") : null,
+        isLast && !isAnswer ? act("Answer", "answerAfter") : null,
+        act("Delete", "remove")),
+    ].filter(Boolean));
+    if (isLast && message.tool_calls?.length && !isBusy) this.calls.append(resultsForm(message, actions));
+  }
+
+  /** Put an editor in the place of the text; `send` gets the new text. */
+  edit(send) {
+    const field = element("textarea", { "aria-label": "Edited question", rows: "3" });
+    field.value = this.message.text;
+    const close = () => { editor.replaceWith(this.text); this.foot.hidden = false; };
+    const submit = () => { if (field.value.trim()) send(field.value); };
+    const editor = element("form", { class: "editor", onsubmit: (event) => { event.preventDefault(); submit(); } },
+      field, element("p", { class: "about" }, "The old question stays as a branch."),
+      element("div", { class: "buttons" }, button("Cancel", close), element("button", { class: "main" }, "Send")));
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") { event.stopPropagation(); close(); }
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); submit(); }
+    });
+    this.text.replaceWith(editor);
+    this.foot.hidden = true;
+    field.focus();
+  }
+}
+
+function callBox(call) {
+  return element("div", { class: "call" },
+    element("div", { class: "call-head" }, "calls ", element("code", {}, call.function.name)),
+    element("pre", { tabindex: "0" }, readable(call.function.arguments)));
+}
+
+function readable(json) {
+  try {
+    return JSON.stringify(JSON.parse(json), null, 2);
+  } catch {
+    return json;
+  }
+}
+
+/** Fields for what the calls return, which the person writes. */
+function resultsForm(message, actions) {
+  const fields = message.tool_calls.map((call) =>
+    element("textarea", { rows: "2", class: "mono", "aria-label": `Result of ${call.function.name}`, placeholder: `What ${call.function.name} returns` }));
+  const submit = (event) => {
+    event.preventDefault();
+    actions.giveResults(message, fields.map((field) => field.value));
+  };
+  return element("form", { class: "results", onsubmit: submit }, ...fields,
+    element("div", { class: "buttons" }, element("button", { class: "main" }, "Send results")));
+}

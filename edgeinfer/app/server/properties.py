@@ -1,0 +1,42 @@
+"""What /props tells of the default model; kept, so that nobody wakes a model up by asking.
+
+In: an open model, the server's options. Out: a record. Opens nothing.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import edgeinfer
+from edgeinfer.app.server.objects import Record
+from edgeinfer.engine.requests.sampling import SamplingSettings
+
+if TYPE_CHECKING:
+    from edgeinfer.app.server.listening import ServerOptions
+    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.engine.requests.request import Options
+
+USUAL = MappingProxyType(
+    {name: getattr(SamplingSettings(), name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")}
+)
+"""Sampling parameters of requests that say nothing, for models whose authors say nothing."""
+
+
+def properties(model: PooledModel, options: ServerOptions, defaults: Options) -> Record:
+    """The properties of an open model and of its server, in llama-server's words."""
+    facts, prompts = model.llm.info, model.llm.prompts
+    given = {name: value for name, value in defaults.items() if isinstance(value, int | float | str)}
+    params = {**USUAL, **prompts.sampling, **given}
+    return {
+        "default_generation_settings": {"n_ctx": facts.n_context, "params": params},
+        "total_slots": options.parallel,
+        "model_alias": model.name,
+        "model_path": model.path.name,
+        "chat_template": next(iter(prompts.template.sources.values()), ""),
+        "build_info": f"edgeinfer {edgeinfer.__version__}",
+        "device": model.llm.telemetry.device,
+        "notices": list(facts.notices),
+        "author_sampling": dict(prompts.sampling),
+        "is_sleeping": False,
+    }

@@ -1,0 +1,93 @@
+"""POST /v1/messages and /v1/messages/count_tokens: Anthropic's API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from edgeinfer.app.server.anthropic_schemas import CountTokensRequest, MessagesRequest
+from edgeinfer.app.server.anthropic_stream import (
+    ANTHROPIC,
+    PING,
+    BlockEvents,
+    anthropic_event,
+    blocks_of,
+    ending,
+    message_record,
+    usage_of,
+)
+from edgeinfer.app.server.errors import ANTHROPIC_ANSWER_RESPONSES, ANTHROPIC_RESPONSES
+from edgeinfer.app.server.objects import Record, finished_stats
+from edgeinfer.app.server.requests import chat_options, messages_of
+from edgeinfer.app.server.state import ServerState, server_state
+from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
+
+if TYPE_CHECKING:
+    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.engine.scheduler.stream import TextStream
+
+ROUTER = APIRouter(tags=["answers"])
+
+
+@ROUTER.post("/v1/messages", responses=ANTHROPIC_ANSWER_RESPONSES, response_model=None)
+async def messages(body: MessagesRequest, request: Request) -> Response:
+    """Answer a conversation, as one message or as a stream of events."""
+    state = server_state(request)
+    async with AsyncExitStack() as held:
+        model = await held.enter_async_context(state.model(body.model, 1))
+        stream = await asyncio.to_thread(_stream, body, model, state)
+        if body.stream:
+            return streaming(_events(body, model, stream, state), held.pop_all().aclose, ANTHROPIC)
+        await read_all([stream], request)
+        return JSONResponse(_message(body, model, stream, state))
+
+
+@ROUTER.post("/v1/messages/count_tokens", responses=ANTHROPIC_RESPONSES)
+async def count_tokens(body: CountTokensRequest, request: Request) -> Record:
+    """Count the tokens of a conversation, with the tools that go with it."""
+    state, chat = server_state(request), body.as_chat()
+    async with state.model(body.model) as model:
+        options, prompts = chat_options(chat, state.defaults), model.llm.prompts
+        return {"input_tokens": await asyncio.to_thread(prompts.n_tokens, messages_of(chat.messages), options)}
+
+
+def _stream(body: MessagesRequest, model: PooledModel, state: ServerState) -> TextStream:
+    """Create the stream of a request without starting it."""
+    chat = body.as_chat()
+    priority = chat.priority or "interactive"
+    return model.llm.chat(messages_of(chat.messages), priority=priority, **chat_options(chat, state.defaults))
+
+
+def _message(body: MessagesRequest, model: PooledModel, stream: TextStream, state: ServerState) -> Record:
+    """The whole message."""
+    (stats,) = finished_stats([stream])
+    state.metrics.answered(model.name, [stats])
+    reader = ContentReader(stream)
+    content = reader.push(stream.text) + reader.finish()
+    blocks = blocks_of(reader.new_thoughts(), content, reader.calls, shows_thoughts=body.shows_thoughts)
+    end = ending(stream, stats, body.stop_sequences or (), len(reader.calls))
+    return message_record(model.name, blocks, usage_of(stats), end)
+
+
+async def _events(
+    body: MessagesRequest, model: PooledModel, stream: TextStream, state: ServerState
+) -> AsyncIterator[bytes]:
+    """Yield the beginning of the message, its blocks, why it ended with its usage, and its end."""
+    blocks = BlockEvents(stream, shows_thoughts=body.shows_thoughts)
+    begun = {"input_tokens": stream.live.n_prompt, "output_tokens": 0}  # what of it was read before is not known yet
+    yield anthropic_event("message_start", message=message_record(model.name, (), begun)) + PING
+    async for text in stream.chunks(EVERY_S):
+        for event in blocks.more(text):
+            yield event
+    for event in blocks.end():
+        yield event
+    (stats,) = finished_stats([stream])
+    state.metrics.answered(model.name, [stats])
+    end = ending(stream, stats, body.stop_sequences or (), blocks.n_calls)
+    yield anthropic_event("message_delta", delta=end, usage=usage_of(stats))
+    yield anthropic_event("message_stop")

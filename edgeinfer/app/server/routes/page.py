@@ -1,0 +1,69 @@
+"""GET /: a page to chat in, and the files that it is made of.
+
+The page is the same for everyone and needs no key; what it shows comes from routes that do. Its policy lets it run its
+own scripts and ask this server alone, and keeps text from becoming HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from types import MappingProxyType
+
+from fastapi import APIRouter, HTTPException
+from fastapi.responses import Response
+
+ROUTER = APIRouter(include_in_schema=False)
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+)
+HEADERS: Mapping[str, str] = MappingProxyType(
+    {
+        "Content-Security-Policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+            "require-trusted-types-for 'script'; trusted-types 'none'"
+        ),
+        "Cache-Control": "no-cache",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+    }
+)
+FILES = (
+    "page.css",
+    "icon.svg",
+    "chats.js",
+    "dialogs.js",
+    "elements.js",
+    "inline.js",
+    "main.js",
+    "markdown.js",
+    "server.js",
+    "storage.js",
+    "transcript.js",
+)
+PAGE_PATHS = frozenset({"/", *(f"/page/{name}" for name in FILES)})
+"""Paths of the page, which need no API key."""
+
+
+@ROUTER.api_route("/", methods=["GET", "HEAD"])
+def index() -> Response:
+    """The page."""
+    return _file("index.html")
+
+
+@ROUTER.api_route("/page/{name}", methods=["GET", "HEAD"])
+def part(name: str) -> Response:
+    """A style sheet, picture or script of the page."""
+    if name not in FILES:
+        raise HTTPException(404)
+    return _file(name)
+
+
+def _file(name: str) -> Response:
+    body = (resources.files("edgeinfer.app.server") / "page" / name).read_bytes()
+    return Response(body, media_type=KINDS[name[name.rindex(".") :]], headers=dict(HEADERS))

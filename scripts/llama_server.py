@@ -1,0 +1,178 @@
+"""Takes llama-server's flags and runs `edgeinfer serve` with ours in their place.
+
+llama.cpp's server tests start a program by `LLAMA_SERVER_BIN_PATH` with flags such as `--ctx-size 512 --parallel 2`;
+`scripts/run_llama_server_tests.py` gives them this one. In: llama-server's command line. Out: our command line, run in
+place of this program. Flags that only tune llama.cpp are left out; those that we cannot meet end the program.
+
+The models that the tests name are downloads, so others stand in for them, named by the environment: STAND_IN_TEXT,
+STAND_IN_EMBEDDING, STAND_IN_RERANKER and STAND_IN_INFILL. A repository that has no stand-in ends the program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STAND_INS = {
+    "ggml-org/test-model-stories260K": "TEXT",
+    "ggml-org/test-model-stories260K-infill": "INFILL",
+    "ggml-org/stories15M_MOE": "TEXT",
+    "ggml-org/tinygemma3-GGUF:Q8_0": "TEXT",
+    "ggml-org/models:bert-bge-small/ggml-model-f16.gguf": "EMBEDDING",
+    "ggml-org/models:jina-reranker-v1-tiny-en/ggml-model-f16.gguf": "RERANKER",
+}
+"""What stands in for a repository, or for a file of one that holds several models."""
+ROUTER = "TEXT"
+"""What is open at first where llama-server would open models by name alone."""
+SAME = {
+    "--port": "--port",
+    "--host": "--host",
+    "--temp": "--temp",
+    "--seed": "--seed",
+    "--threads": "--threads",
+    "--parallel": "--parallel",
+    "--lora": "--lora",
+    "--alias": "--alias",
+    "--reasoning": "--enable-thinking",
+    "--chat-template-file": "--chat-template-file",
+    "--cors-origins": "--allow-origin",
+    "--sleep-idle-seconds": "--idle-unload",
+    "--models-max": "--most-models",
+}
+"""Flags whose values ours take as they are."""
+OWN = {
+    "--model": "",
+    "--hf-repo": "",
+    "--hf-file": "",
+    "--ctx-size": "",
+    "--n-predict": "",
+    "--api-key": "",
+    "--chat-template": "",
+    "--spec-type": "",
+    "-ctk": "",
+    "-ctv": "",
+}
+"""Flags with a value that are looked at below."""
+LEFT_OUT = {
+    *("--batch-size", "--ubatch-size", "--n-gpu-layers", "-fa", "--tags", "--cache-ram", "--reasoning-format"),
+    *("--grp-attn-n", "--grp-attn-w", "--slot-save-path"),
+    *("--spec-draft-n-max", "--spec-draft-n-min"),
+}
+"""Flags with a value that change no answer, or that we have no word for."""
+SWITCHES = {
+    *("--offline", "--cont-batching", "--embedding", "--reranking", "--metrics", "--kv-unified", "--swa-full"),
+    *("--slots", "--no-slots", "--verbose", "--no-ui", "--jinja", "--no-jinja", "--no-mmproj"),
+    *("--no-cache-idle-slots", "--no-models-autoload"),
+}
+"""Flags without a value."""
+KV_KINDS = {("q8_0", "q8_0"): "q8", ("q8_0", "q4_0"): "q8q4", ("q4_0", "q4_0"): "q4", ("f16", "f16"): "f16"}
+
+
+class Unmet(Exception):
+    """A flag or a model that we do not have; the program ends."""
+
+
+@dataclass
+class Given:
+    """A command line of llama-server: values by flag, switches, and ours so far."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    switches: set[str] = field(default_factory=set)
+    ours: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, arguments: Sequence[str]) -> Given:
+        """Sort the flags. Raises Unmet for one that is not known."""
+        given, rest = cls(), list(arguments)
+        while rest:
+            flag = rest.pop(0)
+            if flag in SWITCHES:
+                given.switches.add(flag)
+            elif flag not in SAME and flag not in OWN and flag not in LEFT_OUT:
+                raise Unmet(f"{flag} has no equal")
+            elif flag in SAME:
+                given.ours += [SAME[flag], rest.pop(0)]
+            else:
+                given.values[flag] = rest.pop(0)
+        return given
+
+    def number(self, flag: str, default: int) -> int:
+        """The value of a flag."""
+        return int(self.values.get(flag, default))
+
+    def our_number(self, flag: str, default: int) -> int:
+        """The value of a flag that ours take as it is."""
+        return int(self.ours[self.ours.index(flag) + 1]) if flag in self.ours else default
+
+
+def model_of(given: Given, environment: Mapping[str, str]) -> str:
+    """The path of the model, or of the one that stands in for it. Raises Unmet."""
+    path, repository, file = (given.values.get(flag) for flag in ("--model", "--hf-repo", "--hf-file"))
+    if path is not None:
+        return path
+    if repository is None:
+        kind: str | None = ROUTER
+    else:
+        kind = STAND_INS.get(f"{repository}:{file}", STAND_INS.get(repository))
+    if kind is None:
+        raise Unmet(f"nothing stands in for {repository} {file or ''}")
+    found = environment.get(f"STAND_IN_{kind}")
+    if not found:
+        raise Unmet(f"STAND_IN_{kind} names no model")
+    return found
+
+
+def template_flags(template: str | None) -> list[str]:
+    """The flags for a template, which llama-server takes by name or as text."""
+    if template is None:
+        return []
+    if re.fullmatch(r"[\w.-]+", template):
+        return ["--chat-template", template]
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja", delete=False) as file:
+        file.write(template)
+    return ["--chat-template-file", file.name]
+
+
+def command(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Our command line and environment. Raises Unmet."""
+    given = Given.of(arguments)
+    ours = ["-m", model_of(given, environment), *given.ours]
+    parallel = given.our_number("--parallel", 1)
+    context = given.number("--ctx-size", 0)  # of all slots together; llama-server cuts it to what a model knows
+    if context > 0 and given.switches.isdisjoint(("--embedding", "--reranking")):
+        ours += ["--ctx", str(context if "--kv-unified" in given.switches else context // parallel)]
+    ours += ["--contexts", str(parallel)]
+    if "--parallel" not in given.ours:
+        ours += ["--parallel", "1"]
+    if (most := given.number("--n-predict", -1)) > 0:
+        ours += ["--max-tokens", str(most)]
+    kinds = given.values.get("-ctk", "f16"), given.values.get("-ctv", "f16")
+    if kinds != ("f16", "f16"):
+        if kinds not in KV_KINDS:
+            raise Unmet(f"a KV cache of {kinds} is not among ours")
+        ours += ["--kv", KV_KINDS[kinds]]
+    ours += ["--spec", "on" if "--spec-type" in given.values else "off", "--no-history"]
+    ours += template_flags(given.values.get("--chat-template"))
+    key = given.values.get("--api-key")
+    return ["serve", *ours], {**environment, **({} if key is None else {"EDGEINFER_API_KEY": key})}
+
+
+def main() -> None:
+    """Run our server in place of this program."""
+    try:
+        ours, environment = command(sys.argv[1:], os.environ)
+    except Unmet as reason:
+        sys.exit(f"llama_server.py: {reason}")
+    root = str(Path(__file__).resolve().parent.parent)
+    paths = [root, *filter(None, [environment.get("PYTHONPATH")])]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    os.execve(sys.executable, [sys.executable, "-m", "edgeinfer", *ours], environment)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Runs llama.cpp's own server tests against `edgeinfer serve`, and prints what they say, file by file.
+
+Run as `python scripts/run_llama_server_tests.py LLAMA_CPP --text MODEL.gguf [FILE …]`. LLAMA_CPP is the folder of
+llama.cpp's sources, with `tools/server/tests` and `models/templates`, as in the source distribution of
+llama-cpp-python; the tests run in a copy of these. The interpreter (`--python`) needs pytest, openai, requests, wget,
+filelock and edgeinfer's packages. FILE names some of the tests' files, such as `test_completion`.
+
+Models that the tests download are replaced, see `scripts/llama_server.py`. So tests that look for the words or token
+counts of these models cannot pass: `scripts/llama_server_tests.toml` lists them and others that fail, with reasons. A
+test that fails and is not listed there, or passes and is, is printed by name, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from xml.etree import ElementTree
+
+SCRIPTS = Path(__file__).resolve().parent
+REASONS = SCRIPTS / "llama_server_tests.toml"
+GOLDENS = SCRIPTS.parent / "tests" / "golden" / "data" / "embedding"
+COPIED = ("tools/server/tests", "models/templates")
+COLUMNS = ("passed", "failed", "words", "download", "apart", "slow", "skipped")
+"""Outcomes; those between failed and slow are the kinds of reasons: see the file of reasons."""
+BY_WHOM = "words", "download"
+"""Kinds of tests that no server can pass without the models that the tests download."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a test; `name` is FILE::TEST[PARAMETERS]."""
+
+    name: str
+    outcome: str
+    said: str = ""
+
+    @property
+    def file(self) -> str:
+        """The file of the test."""
+        return self.name.partition("::")[0]
+
+
+def outcomes_of(report: Path) -> list[Outcome]:
+    """The outcomes in a report of pytest's."""
+    outcomes = []
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name', '')}"
+        found = {child.tag: child.get("message") or "" for child in case}
+        if "skipped" in found:
+            said = found["skipped"]
+            outcomes.append(Outcome(name, "slow" if "slow" in said else "skipped", said))
+        elif "failure" in found or "error" in found:
+            outcomes.append(Outcome(name, "failed", found.get("failure", found.get("error", ""))))
+        else:
+            outcomes.append(Outcome(name, "passed"))
+    return outcomes
+
+
+def kinds_of(reasons: Path) -> dict[str, str]:
+    """Kinds of reasons by pattern of a test's name."""
+    groups = tomllib.loads(reasons.read_text())["reason"]
+    return {pattern: group["kind"] for group in groups for pattern in group["tests"]}
+
+
+def explained(outcome: Outcome, kinds: Mapping[str, str]) -> Outcome:
+    """A failure by its reason, if one is known."""
+    if outcome.outcome != "failed":
+        return outcome
+    kind = next((kind for pattern, kind in kinds.items() if matches(outcome.name, pattern)), "failed")
+    return Outcome(outcome.name, kind, outcome.said)
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether a pattern, in which only * is special, is of a name, or of a name without its parameters."""
+    plain = pattern.replace("[", "[[]")
+    return fnmatchcase(name, plain) or fnmatchcase(name.partition("[")[0], plain)
+
+
+def table(outcomes: Iterable[Outcome]) -> str:
+    """Counts of outcomes by file, and of all."""
+    counts: dict[str, Counter[str]] = {}
+    for each in outcomes:
+        for row in (each.file, "all"):
+            counts.setdefault(row, Counter())[each.outcome] += 1
+    rows = [*sorted(set(counts) - {"all"}), "all"]
+    lines = [("file", *COLUMNS, "of")]
+    lines += [(row, *(str(counts[row][name]) for name in COLUMNS), str(counts[row].total())) for row in rows]
+    return "\n".join(f"{line[0]:28}" + "".join(f"{cell:>10}" for cell in line[1:]) for line in lines)
+
+
+def share(outcomes: Sequence[Outcome]) -> str:
+    """How many tests pass of those that need no downloaded model."""
+    counts = Counter(each.outcome for each in outcomes)
+    n_able = counts["passed"] + counts["failed"] + counts["apart"]
+    return f"{counts['passed']} of {n_able} tests that need no downloaded model pass"
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run(given: argparse.Namespace, report: Path, place: Path) -> None:
+    """Run the tests in a copy of their sources."""
+    for folder in COPIED:
+        shutil.copytree(given.sources / folder, place / folder)
+    program = place / "llama-server"
+    program.write_text(f'#!/bin/sh\nexec "{given.python}" "{SCRIPTS / "llama_server.py"}" "$@"\n')
+    program.chmod(0o755)
+    environment = {
+        **os.environ,
+        "LLAMA_SERVER_BIN_PATH": str(program),
+        "STAND_IN_TEXT": str(given.text.resolve()),
+        "STAND_IN_EMBEDDING": str(given.embedding.resolve()),
+        "STAND_IN_RERANKER": str(given.reranker.resolve()),
+        "STAND_IN_INFILL": str((given.infill or given.text).resolve()),
+        "NO_PROXY": "127.0.0.1,localhost",
+        "PORT": str(free_port()),
+    }
+    files = [f"unit/{name}.py" for name in given.files] or ["unit"]
+    options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", "-o", "addopts=", f"--junitxml={report}"]
+    command = [given.tester, "-m", "pytest", *options, *files]
+    subprocess.run(command, cwd=place / COPIED[0], env=environment, stdout=sys.stderr, check=False)
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("sources", type=Path, help="the folder of llama.cpp's sources")
+    parser.add_argument("files", nargs="*", help="files of tests, such as test_completion; default: all")
+    parser.add_argument("--text", type=Path, required=True, help="a small model that writes text")
+    parser.add_argument("--infill", type=Path, help="a small model with fill-in-the-middle tokens")
+    parser.add_argument("--embedding", type=Path, default=GOLDENS / "bert-f32.gguf", help="an embedding model")
+    parser.add_argument("--reranker", type=Path, default=GOLDENS / "reranker-f32.gguf", help="a reranker")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter that the server runs in")
+    parser.add_argument("--tester", default=sys.executable, help="the interpreter that the tests run in")
+    parser.add_argument("--said", action="store_true", help="also print what failed tests said")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tests and print the table; 1 if the file of reasons does not agree with it."""
+    given = parsed(arguments)
+    kinds = kinds_of(REASONS)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        run(given, report, Path(folder) / "llama.cpp")
+        outcomes = [explained(each, kinds) for each in outcomes_of(report)]
+    print(table(outcomes))
+    print(share(outcomes))
+    unlisted = [each for each in outcomes if each.outcome == "failed"]
+    stale = [
+        each for each in outcomes if each.outcome == "passed" and any(matches(each.name, pattern) for pattern in kinds)
+    ]
+    for each in unlisted:
+        print(f"fails without a reason: {each.name}" + (f": {each.said[:200]}" if given.said else ""))
+    for each in stale:
+        print(f"passes though listed: {each.name}")
+    return 1 if unlisted or stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
