@@ -48,9 +48,16 @@ OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt",
 """Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
 
-def thinking_variables(is_on: bool) -> dict[str, bool]:
-    """Variables that tell a chat template whether the model is to think, by the names that the families use."""
-    return {"enable_thinking": is_on, "thinking": is_on}
+def thinking_variables(is_on: bool | None, effort: str | None = None) -> dict[str, Any]:
+    """Variables that tell a chat template whether, and how much, the model is to think, by the families' names.
+
+    `is_on`: None leaves it to the template. `effort`: a word that the template knows (low, medium, high); "none" turns
+    thinking off.
+    """
+    if effort == "none":
+        is_on, effort = bool(is_on), None
+    variables = {} if effort is None else {"reasoning_effort": effort}
+    return variables if is_on is None else {**variables, "enable_thinking": is_on, "thinking": is_on}
 
 
 class Options(TypedDict, total=False):
