@@ -155,7 +155,8 @@ class _Connection:
     def __init__(self, server: ToolServer) -> None:
         self._server = server
         # it lives as long as the connection; `end` closes it
-        self._errors = cast(TextIO, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))
+        errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._errors = cast("TextIO", errors)
         self._stop = asyncio.Event()
         self.client: Client | None = None
         self.opened: asyncio.Future[tuple[RemoteTool, ...]] = asyncio.get_running_loop().create_future()
