@@ -94,7 +94,7 @@ class LLM(TextReader):
         self.adapters = loaded_adapters(subject, pool)
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""
         own = tokenizer, template, pool.executor.limits.n_context, inputs, sampling
-        self.prompts = Prompts(*own, self.adapters, ollama.stops)
+        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)

@@ -47,6 +47,7 @@ class Prompts:
 
     `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options. `adapters`: the LoRA
     adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
+    `system`: the system prompt of chats that have none.
     """
 
     tokenizer: Tokenizer
@@ -56,6 +57,7 @@ class Prompts:
     sampling: Mapping[str, float] = field(default_factory=lambda: NO_SAMPLING)
     adapters: LoadedAdapters = field(default_factory=LoadedAdapters)
     stops: tuple[str, ...] = ()
+    system: str = ""
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -131,7 +133,7 @@ class Prompts:
 
     @cached_property
     def _teller(self) -> ChatTeller:
-        return ChatTeller(self.tokenizer, self.template)
+        return ChatTeller(self.tokenizer, self.template, self.system)
 
     @property
     def thoughts(self) -> ThoughtFormat | None:
