@@ -18,6 +18,7 @@ import uvicorn
 from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.listening import ServerOptions, listen
 from edgeinfer.app.server.model_pool import ModelPool
+from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.request import Options
@@ -36,6 +37,7 @@ class Running:
     loop: asyncio.AbstractEventLoop
     key: str | None = None
     opened: list[LLM] = field(default_factory=list)
+    tools: ServedTools = field(default_factory=lambda: ServedTools(()))
     clients: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -81,23 +83,22 @@ def served(
         opened.append(loaded(path, options, lora))
         return opened[-1]
 
-    listener = listen(options.host, 0)
-    found: list[Running] = []
-    ready = threading.Event()
+    listener, found, ready = listen(options.host, 0), list[Running](), threading.Event()
 
     async def serve() -> None:
         pool = ModelPool(open_model, lambda: others or [], path_model(default), **pool_options)
         async with pool.use(None):
             pass
-        config = uvicorn.Config(
-            create_app(options, pool, defaults or {"temperature": 0.7}), log_config=None, lifespan="off"
-        )
+        app = create_app(options, pool, defaults or {"temperature": 0.7})
+        config = uvicorn.Config(app, log_config=None, lifespan="off")
         server = uvicorn.Server(config)
-        port = listener.getsockname()[1]
-        found.append(Running(f"http://127.0.0.1:{port}", pool, asyncio.get_running_loop(), options.key, opened))
+        tools = app.state.server.tools
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        found.append(Running(url, pool, asyncio.get_running_loop(), options.key, opened, tools))
         ending.append(lambda: setattr(server, "should_exit", True))
         ready.set()
         await server.serve(sockets=[listener])
+        await asyncio.to_thread(tools.close)
         await pool.close()
 
     ending: list[Callable[[], None]] = []

@@ -73,6 +73,8 @@ class ModelPool:
         """Time of the last request."""
         self.note: Callable[[PooledModel], None] = lambda pooled: None
         """Called with every model that was opened."""
+        self.note_closing: Callable[[PooledModel], None] = lambda pooled: None
+        """Called with every model that is about to be closed."""
         self.failure: EdgeInferError | None = None
         """Why the last attempt to open the default model failed; None if it did not."""
 
@@ -294,10 +296,12 @@ class ModelPool:
         """
         while unused := next((pooled for pooled in self._replaced if not pooled.users), None):
             self._replaced.remove(unused)
+            self.note_closing(unused)
             await asyncio.to_thread(unused.llm.close)
 
     async def _close(self, pooled: PooledModel) -> None:
         del self._open[pooled.path]
+        self.note_closing(pooled)
         await self._whole(asyncio.to_thread(pooled.llm.close))
 
     async def close(self) -> None:

@@ -17,12 +17,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.requests import HTTPConnection
 
 from edgeinfer.app.server.errors import RETRY_S, APIError
-from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.listening import Part, ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
 from edgeinfer.app.server.model_pool import ModelPool, PooledModel
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_models import DetailsCache
 from edgeinfer.app.server.properties import properties
+from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class ServerState:
     """`defaults`: options for fields that a request leaves out. `n_answers`: running and queued answers.
 
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
-    answers. `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of
-    the default model, once it was open.
+    answers. `tools`: of MCP servers. `details`: what lists say of models. `n_pulls`: models that are being pulled for
+    clients. `properties`: of the default model, once it was open.
     """
 
     options: ServerOptions
@@ -50,6 +51,10 @@ class ServerState:
     n_pulls: int = 0
     responses: StoredResponses = field(default_factory=StoredResponses)
     properties: Record | None = None
+    tools: ServedTools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tools = ServedTools(self.options.tools)
 
     def note(self, model: PooledModel) -> None:
         """Keep the properties of the default model, which was opened."""
@@ -85,6 +90,13 @@ class ServerState:
             yield
         finally:
             self.n_answers -= n
+
+
+def require_part(state: ServerState, part: Part) -> None:
+    """Raises APIError if a part of the server is off, which clients are not to try again."""
+    if part in state.options.without:
+        message = f"{part} is off (`edgeinfer serve --without {part}`)"
+        raise APIError(501, message, "not_supported", headers={"x-should-retry": "false"})
 
 
 def server_state(request: HTTPConnection) -> ServerState:
@@ -142,6 +154,15 @@ class Metrics:
                 self._first_s.labels(model).observe(answer.ttft_s)
             if answer.decode_tok_s is not None:
                 self._rate.labels(model).observe(answer.decode_tok_s)
+
+    def read(self, model: str, n_tokens: int) -> None:
+        """Count tokens that were read for embeddings."""
+        self._totals.n_read += n_tokens
+        self._prompt.labels(model).inc(n_tokens)
+
+    def closed(self, model: PooledModel) -> None:
+        """Keep the counts of a model that is being closed."""
+        self._totals.n_passes += model.llm.telemetry.queue.n_passes
 
     def text(self, models: Iterable[PooledModel]) -> bytes:
         """All metrics in Prometheus format: our own, and llama-server's."""

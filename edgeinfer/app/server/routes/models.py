@@ -65,12 +65,14 @@ def _created(path: Path) -> int:
 
 def _record(model: LocalModel, state: ServerState) -> Record:
     pooled = next((candidate for candidate in state.pool.open if candidate.path == model.path), None)
+    is_default = model.path == state.pool.default.path
     record: Record = {
         "id": model.name,
         "object": "model",
         "created": _created(model.path),
         "owned_by": "edgeinfer",
-        "aliases": list(state.pool.aliases) if model.path == state.pool.default.path else [],
+        "aliases": list(state.pool.aliases) if is_default else [],
+        "tags": list(state.options.tags) if is_default else [],
         "status": {"value": "unloaded" if pooled is None else "loaded"},
         "size_bytes": model.nbytes,
     }
