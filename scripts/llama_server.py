@@ -28,8 +28,12 @@ STAND_INS = {
     "ggml-org/models:jina-reranker-v1-tiny-en/ggml-model-f16.gguf": "RERANKER",
 }
 """What stands in for a repository, or for a file of one that holds several models."""
-ROUTER = "TEXT"
-"""What is open at first where llama-server would open models by name alone."""
+ROUTED = {
+    "ggml-org/tinygemma3-GGUF:Q8_0": "TEXT",
+    "ggml-org/test-model-stories260K:F32": "TEXT",
+    "ggml-org/test-model-stories260K-infill:F32": "INFILL",
+}
+"""What stands in for the downloaded models that llama-server opens by name where it is started without a model."""
 SAME = {
     "--port": "--port",
     "--host": "--host",
@@ -123,16 +127,31 @@ def model_of(given: Given, environment: Mapping[str, str]) -> str:
     path, repository, file = (given.values.get(flag) for flag in ("--model", "--hf-repo", "--hf-file"))
     if path is not None:
         return path
-    if repository is None:
-        kind: str | None = ROUTER
-    else:
-        kind = STAND_INS.get(f"{repository}:{file}", STAND_INS.get(repository))
+    kind = STAND_INS.get(f"{repository}:{file}", STAND_INS.get(repository or ""))
     if kind is None:
         raise Unmet(f"nothing stands in for {repository} {file or ''}")
+    return stand_in(kind, environment)
+
+
+def stand_in(kind: str, environment: Mapping[str, str]) -> str:
+    """The path of a model that stands in for others. Raises Unmet."""
     found = environment.get(f"STAND_IN_{kind}")
     if not found:
         raise Unmet(f"STAND_IN_{kind} names no model")
     return found
+
+
+def model_flags(given: Given, environment: Mapping[str, str]) -> list[str]:
+    """The flag for the model, or for a file of presets that names all of them. Raises Unmet."""
+    if "--model" in given.values or "--hf-repo" in given.values:
+        return ["-m", model_of(given, environment)]
+    tables = [
+        f"[{json.dumps(name)}]\nmodel = {json.dumps(stand_in(kind, environment))}\nload_on_startup = false\n"
+        for name, kind in ROUTED.items()
+    ]
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False) as file:
+        file.write("\n".join(tables))
+    return ["--presets", file.name]
 
 
 def template_flags(template: str | None) -> list[str]:
@@ -159,7 +178,7 @@ def server_flags(given: Given) -> list[str]:
     off = {"slots": "--no-slots" in given.switches, "page": "--no-ui" in given.switches}
     for part, is_off in {**off, "metrics": "--metrics" not in given.switches}.items():
         ours += ["--without", part] if is_off else []
-    return ours
+    return [*ours, "--no-autoload"] if "--no-models-autoload" in given.switches else ours
 
 
 def tool_flags(given: Given, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -197,7 +216,7 @@ def tables(text: str) -> str:
 def command(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """Our command line and environment. Raises Unmet."""
     given = Given.of(arguments)
-    ours = ["-m", model_of(given, environment), *given.ours]
+    ours = [*model_flags(given, environment), *given.ours]
     parallel = given.our_number("--parallel", 1)
     context = given.number("--ctx-size", 0)  # of all slots together; llama-server cuts it to what a model knows
     if context > 0 and given.switches.isdisjoint(("--embedding", "--reranking")):

@@ -71,6 +71,11 @@ def test_nothing_but_health_is_told_without_the_key(guarded: Running) -> None:
         assert http.get("/v1/models", headers=headers).status_code == 401
 
 
+def test_names_of_headers_have_capitals(guarded: Running) -> None:
+    names = [name for name, _ in guarded.http().get("/v1/models", headers={"Origin": PAGE}).headers.raw]
+    assert {b"Content-Type", b"Access-Control-Allow-Origin", b"X-Request-Id"} <= set(names)
+
+
 def test_pages_that_may_use_it_can_read_why_a_request_is_refused(guarded: Running) -> None:
     for headers, status in (({"Authorization": "Bearer wrong"}, 401), ({"Content-Length": "6000"}, 413)):
         found = guarded.http().post("/v1/chat/completions", headers={"Origin": PAGE, **headers}, content=b"x" * 6000)

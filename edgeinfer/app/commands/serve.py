@@ -15,10 +15,12 @@ from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.listening import ServerOptions
+    from edgeinfer.app.server.presets import Presets
     from edgeinfer.app.server.running import Sidecar
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.requests.request import Options
+    from edgeinfer.models.store import LocalModel
     from edgeinfer.settings import Settings
+    from edgeinfer.steps import Progress
 
 Word = TypeVar("Word")
 KEY_VARIABLE = "EDGEINFER_API_KEY"
@@ -96,15 +98,36 @@ class ServeFlags:
             help="Refuse requests for unknown models even while only one is loaded, which would answer.",
         ),
     ] = False
+    presets: Annotated[
+        Path | None,
+        typer.Option(
+            "--presets",
+            metavar="FILE",
+            help="TOML file with a table for each model: its name, context, sampling, threads, adapters, ….",
+        ),
+    ] = None
     most_models: Annotated[
         int,
         typer.Option(
             "--most-models",
             metavar="N",
-            help="Maximum number of loaded models; requests for others are refused while all are in use.",
+            help="Maximum number of loaded models; requests for others wait while all are in use.",
             min=1,
         ),
     ] = 2
+    models_memory: Annotated[
+        str | None,
+        typer.Option(
+            "--models-memory",
+            metavar="SIZE",
+            help="Memory for all loaded models, such as 8GB or 60% of available memory; the least recently used is "
+            "unloaded for another. Default: what is available.",
+        ),
+    ] = None
+    no_autoload: Annotated[
+        bool,
+        typer.Option("--no-autoload", help="Load models by POST /models/load only, not for the first request."),
+    ] = False
     idle_unload: Annotated[
         float | None,
         typer.Option("--idle-unload", metavar="S", help="Unload a model after S seconds idle.", min=1),
@@ -150,7 +173,7 @@ def serve(given: Given, flags: ServeFlags) -> None:
     from edgeinfer.settings import load_settings
 
     server = _server_options(flags)
-    _run(load_settings(given), server, _sidecar(flags))
+    _run(load_settings(given), server, _sidecar(flags), flags.presets)
 
 
 def _server_options(flags: ServeFlags) -> ServerOptions:
@@ -170,14 +193,28 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
         contexts=flags.contexts,
         idle_unload_s=flags.idle_unload,
         most_models=flags.most_models,
+        models_bytes=_models_bytes(flags.models_memory),
+        loads_on_demand=not flags.no_autoload,
         most_body_bytes=flag_bytes(flags.max_body),
         aliases=_names(flags.alias, "--alias"),
-        strict_names=flags.strict_names,
+        strict_names=flags.strict_names or flags.presets is not None,
         tools=chosen(read_servers(), flags.mcp) if flags.mcp else (),
         tags=_names(flags.tags, "--tags"),
         without=frozenset(_checked("--without", each, get_args(Part)) for each in flags.without or ()),
         pooling=None if flags.pooling is None else _checked("--pooling", flags.pooling, get_args(Pooling)),
     )
+
+
+def _models_bytes(size: str | None) -> int | None:
+    """The memory for all models in bytes. Raises BadSetting."""
+    if size is None:
+        return None
+    from edgeinfer.engine.kv.limits import weights_bytes
+
+    try:
+        return weights_bytes(size)
+    except BadSetting as reason:
+        raise BadSetting(f"--models-memory: {reason}") from None
 
 
 def _names(given: str | None, flag: str) -> tuple[str, ...]:
@@ -216,11 +253,13 @@ def _sidecar(flags: ServeFlags) -> Sidecar:
     return Sidecar(flags.ready_json, parent, flags.idle_timeout)
 
 
-def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
+def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar, presets_path: Path | None) -> None:
     """Serve until told to end. Raises BadSetting, ModelNotFound and what pulling raises."""
     from edgeinfer.app.opening.loading import check_template
     from edgeinfer.app.opening.model_choice import choose_model
     from edgeinfer.app.removal import remove_all_leftovers
+    from edgeinfer.app.server.model_list import ModelList
+    from edgeinfer.app.server.presets import read_presets
     from edgeinfer.app.server.running import run_server
     from edgeinfer.interrupts import interrupt_plainly
     from edgeinfer.models.store import ModelStore
@@ -229,15 +268,36 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     check_template(settings.load)
     interrupt_plainly()
     remove_all_leftovers()
-    default = choose_model(settings)
-    if server.aliases:
-        default = replace(default, name=server.aliases[0])
+    listed = ModelStore().models
+    if presets_path is None:
+        default = choose_model(settings)
+        if server.aliases:
+            default = replace(default, name=server.aliases[0])
+        names = ModelList(listed, default, server.aliases)
+    else:
+        presets = read_presets(presets_path, settings)
+        chosen = _chosen(presets, settings, server)
+        names = ModelList(listed, chosen, (), presets, lambda: read_presets(presets_path, settings))
 
-    def opening(path: Path) -> LLM:
-        return _open(path, settings, server)
+    def opening(model: LocalModel, progress: Progress) -> LLM:
+        own = settings if names.presets is None else names.presets.settings_of(model)
+        return _open(model.path, own, server, progress)
 
-    if code := run_server(server, sidecar, default, opening, ModelStore().models, _defaults(settings)):
+    if code := run_server(server, sidecar, names, opening, settings):
         raise typer.Exit(code)
+
+
+def _chosen(presets: Presets, settings: Settings, server: ServerOptions) -> LocalModel | None:
+    """The default model if the command line names one that is no preset. Raises BadSetting."""
+    from edgeinfer.app.opening.model_choice import choose_model
+    from edgeinfer.settings import COMMAND_LINE
+
+    if server.aliases:
+        raise BadSetting("--alias goes with a single model; with --presets, each model has `aliases` in its table")
+    wanted = settings.model.model
+    if wanted is None or settings.origins["model"] != COMMAND_LINE:
+        return None
+    return presets.by_name[wanted].model if wanted in presets.by_name else choose_model(settings)
 
 
 def _key(flags: ServeFlags, *, needed: bool) -> str | None:
@@ -280,19 +340,13 @@ def _key_in(path: Path) -> str:
     return key
 
 
-def _open(path: Path, settings: Settings, server: ServerOptions) -> LLM:
-    """Open a model as the settings say."""
+def _open(path: Path, settings: Settings, server: ServerOptions, progress: Progress) -> LLM:
+    """Open a model as the settings say; `progress` is told too."""
     from edgeinfer.app.opening.loading import load_model
     from edgeinfer.app.opening.terminal_face import TerminalFace
 
-    return load_model(path, settings, TerminalFace(), n_sessions=server.contexts, parallel=server.parallel)
-
-
-def _defaults(settings: Settings) -> Options:
-    """How answers are made where a request does not say."""
-    from edgeinfer.app.opening.loading import answer_options
-
-    return {name: value for name, value in answer_options(settings).items() if value is not None}  # type: ignore[return-value]
+    face = TerminalFace()
+    return load_model(path, settings, face, n_sessions=server.contexts, parallel=server.parallel, listening=progress)
 
 
 COMMAND = Command(serve)

@@ -117,13 +117,17 @@ def request_id_of(request: HTTPConnection) -> str:
 
 
 def _numbered(scope: Scope, send: Send) -> Send:
-    """Give a request an id, and wrap `send` to add it to the headers, by the names that clients look for."""
+    """Give a request an id, and wrap `send` to add it to the headers, by the names that clients look for.
+
+    Names of headers get capitals, as some clients compare them so.
+    """
     identity = scope["edgeinfer.request_id"] = f"req_{secrets.token_hex(12)}"
     headers = [(name, identity.encode()) for name in (b"request-id", b"x-request-id")]
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+            sent_headers = [*message.get("headers", ()), *headers]
+            message = {**message, "headers": [(name.title(), value) for name, value in sent_headers]}
         await send(message)
 
     return sent

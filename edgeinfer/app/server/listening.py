@@ -34,10 +34,12 @@ class ServerOptions:
     `hosts`: additional host names that requests may use.
     `origins`: web pages that may use the server; none by default. Both may be patterns (`allowed`). `parallel` requests
     run at a time and `queue` more may wait. A model that is idle for `idle_unload_s` is closed (None: never); at most
-    `most_models` are open at a time. The default model answers to `aliases` too, of which the first is what it is
-    called; with `strict_names`, requests for unknown names are refused even while one model alone is open. `tags`:
-    words that lists show with it. `without`: parts of the server that are off. `pooling`: how rows of embeddings are
-    combined (None: as the model's file says). `tools`: MCP servers whose trusted tools clients may call.
+    `most_models` are open at a time, which take `models_bytes` of memory together (None: what is available). The
+    default model answers to `aliases` too, of which the first is what it is called; with `strict_names`, requests for
+    unknown names are refused even while one model alone is open. Without `loads_on_demand`, only /models/load loads
+    one. `tags`: words that lists show with the default model. `without`: parts of the server that are off. `pooling`:
+    how rows of embeddings are combined (None: as the model's file says). `tools`: MCP servers whose trusted tools
+    clients may call.
     """
 
     host: str = "127.0.0.1"
@@ -50,6 +52,8 @@ class ServerOptions:
     contexts: int = 2
     idle_unload_s: float | None = None
     most_models: int = 2
+    models_bytes: int | None = None
+    loads_on_demand: bool = True
     most_body_bytes: int = 16 << 20
     aliases: tuple[str, ...] = ()
     strict_names: bool = False

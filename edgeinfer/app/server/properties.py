@@ -1,4 +1,4 @@
-"""What /props tells of the default model; kept, so that nobody wakes a model up by asking.
+"""What /props and lists tell of an open model; kept, so that nobody wakes a model up by asking.
 
 In: an open model, the server's options. Out: a record. Opens nothing.
 """
@@ -14,7 +14,7 @@ from edgeinfer.engine.requests.sampling import SamplingSettings
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.listening import ServerOptions
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.requests.request import Options
 
 USUAL = MappingProxyType(
@@ -31,6 +31,9 @@ def properties(model: PooledModel, options: ServerOptions, defaults: Options) ->
     return {
         "default_generation_settings": {"n_ctx": facts.n_context, "params": params},
         "total_slots": options.parallel,
+        "role": "router",
+        "max_instances": options.most_models,
+        "models_autoload": options.loads_on_demand,
         "model_alias": model.name,
         "model_path": model.path.name,
         "chat_template": next(iter(prompts.template.sources.values()), ""),
@@ -40,3 +43,9 @@ def properties(model: PooledModel, options: ServerOptions, defaults: Options) ->
         "author_sampling": dict(prompts.sampling),
         "is_sleeping": False,
     }
+
+
+def open_record(model: PooledModel) -> Record:
+    """What lists of models say of one that is open."""
+    facts = model.llm.info
+    return {"n_ctx": facts.n_context, "n_ctx_train": facts.n_context_trained, "arch": facts.architecture}

@@ -19,15 +19,16 @@ from starlette.requests import HTTPConnection
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.listening import Part, ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
-from edgeinfer.app.server.model_pool import ModelPool, PooledModel
+from edgeinfer.app.server.model_downloads import Downloads
+from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_models import DetailsCache
-from edgeinfer.app.server.properties import properties
+from edgeinfer.app.server.pooled_model import PooledModel
+from edgeinfer.app.server.properties import open_record, properties
 from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
 
@@ -38,7 +39,7 @@ class ServerState:
 
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
     answers. `tools`: of MCP servers. `details`: what lists say of models. `n_pulls`: models that are being pulled for
-    clients. `properties`: of the default model, once it was open.
+    clients. `properties`: of models that were open, by name.
     """
 
     options: ServerOptions
@@ -50,22 +51,28 @@ class ServerState:
     details: DetailsCache = field(default_factory=DetailsCache)
     n_pulls: int = 0
     responses: StoredResponses = field(default_factory=StoredResponses)
-    properties: Record | None = None
+    downloads: Downloads = field(default_factory=Downloads)
+    properties: dict[str, Record] = field(default_factory=dict)
     tools: ServedTools = field(init=False)
 
     def __post_init__(self) -> None:
         self.tools = ServedTools(self.options.tools)
 
-    def note(self, model: PooledModel) -> None:
-        """Keep the properties of the default model, which was opened."""
-        if model.path == self.pool.default.path:
-            self.properties = properties(model, self.options, self.defaults)
+    def note(self, model: PooledModel) -> Record:
+        """Keep the properties of a model that was opened; returns what lists of models say of it."""
+        self.properties[model.name] = properties(model, self.options, self.defaults_of(model))
+        return open_record(model)
+
+    def defaults_of(self, model: PooledModel) -> Options:
+        """Options for fields that a request leaves out, of one model."""
+        presets = self.pool.names.presets
+        return self.defaults if presets is None else presets.defaults_of(model.model)
 
     @asynccontextmanager
     async def model(self, name: str | None, n_answers: int = 0) -> AsyncIterator[PooledModel]:
         """Reserve a model for a request of `n_answers` answers. Raises APIError if the queue is full."""
         with self._counted(n_answers):
-            async with self.pool.use(name) as model:
+            async with self.pool.use(name, loads=self.pool.limits.loads_on_demand) as model:
                 yield model
 
     @contextmanager

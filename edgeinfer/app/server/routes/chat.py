@@ -26,7 +26,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import ChunkWriter, ContentReader, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.models.text import Tokenizer
@@ -55,7 +55,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
 
 def _streams(body: ChatRequest, model: PooledModel, state: ServerState, n: int) -> list[TextStream]:
     """Create the streams of a request without starting them."""
-    options, messages = chat_options(body, state.defaults), messages_of(body.messages)
+    options, messages = chat_options(body, state.defaults_of(model)), messages_of(body.messages)
     priority = body.priority or "interactive"
     return [model.llm.chat(messages, priority=priority, **choice) for choice in seeded(options, n)]
 

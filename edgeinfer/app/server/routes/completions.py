@@ -27,7 +27,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import ChunkWriter, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
 
@@ -102,7 +102,7 @@ def _streams(
     body: CompletionRequest, prompts: Sequence[Prompt], model: PooledModel, state: ServerState, n: int
 ) -> list[TextStream]:
     """Create the streams of a request without starting them."""
-    options = options_of(body, {"max_tokens": DEFAULT_TOKENS, **state.defaults}, body.max_tokens)
+    options = options_of(body, {"max_tokens": DEFAULT_TOKENS, **state.defaults_of(model)}, body.max_tokens)
     if body.suffix:
         prompts = [gap_prompt(model.llm, prompt, body.suffix, options.get("max_tokens")) for prompt in prompts]
     if body.logprobs is not None:

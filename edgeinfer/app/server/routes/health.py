@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, PART_RESPONSES, APIError
@@ -10,6 +13,7 @@ from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.state import require_part, server_state
 
 ROUTER = APIRouter(tags=["health"])
+ModelName = Annotated[str | None, Query(max_length=500)]
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,19 +40,20 @@ async def metrics(request: Request) -> Response:
 
 
 @ROUTER.get("/props", responses=ERROR_RESPONSES)
-async def props(request: Request) -> Record:
-    """The default model and the default request parameters; a model that is closed while idle stays closed."""
+async def props(request: Request, model: ModelName = None) -> Record:
+    """A model (default: the default one) and its request parameters; one that is closed while idle stays closed."""
     state = server_state(request)
-    model = state.pool.opened(state.pool.default)
-    if model is None and state.properties is not None:
-        return {**state.properties, "is_sleeping": True}
-    if model is not None:
-        state.note(model)
+    wanted = state.pool.default if model is None else await asyncio.to_thread(state.pool.find, model)
+    found = state.pool.opened(wanted)
+    known = state.properties.get(wanted.name)
+    if found is None and known is not None:
+        return {**known, "is_sleeping": True}
+    if found is not None:
+        state.note(found)
     else:
-        async with state.model(None) as opened:
+        async with state.model(wanted.name) as opened:
             state.note(opened)
-    assert state.properties is not None
-    return state.properties
+    return state.properties[wanted.name]
 
 
 @ROUTER.get("/slots", responses=PART_RESPONSES)

@@ -28,7 +28,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stream import TextStream
 
 ROUTER = APIRouter(tags=["answers"])
@@ -52,7 +52,7 @@ async def count_tokens(body: CountTokensRequest, request: Request) -> Record:
     """Count the tokens of a conversation, with the tools that go with it."""
     state, chat = server_state(request), body.as_chat()
     async with state.model(body.model) as model:
-        options, prompts = chat_options(chat, state.defaults), model.llm.prompts
+        options, prompts = chat_options(chat, state.defaults_of(model)), model.llm.prompts
         return {"input_tokens": await asyncio.to_thread(prompts.n_tokens, messages_of(chat.messages), options)}
 
 
@@ -60,7 +60,7 @@ def _stream(body: MessagesRequest, model: PooledModel, state: ServerState) -> Te
     """Create the stream of a request without starting it."""
     chat = body.as_chat()
     priority = chat.priority or "interactive"
-    return model.llm.chat(messages_of(chat.messages), priority=priority, **chat_options(chat, state.defaults))
+    return model.llm.chat(messages_of(chat.messages), priority=priority, **chat_options(chat, state.defaults_of(model)))
 
 
 def _message(body: MessagesRequest, model: PooledModel, stream: TextStream, state: ServerState) -> Record:

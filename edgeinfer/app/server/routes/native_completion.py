@@ -20,7 +20,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import event, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.steps import Progress
 
@@ -52,7 +52,7 @@ async def answered(
     """The response to prompts given as tokens; `held` is kept until it ends."""
     state = server_state(request)
     loop = asyncio.get_running_loop()
-    options = await asyncio.to_thread(native_options, body, state.defaults, model.llm)
+    options = await asyncio.to_thread(native_options, body, state.defaults_of(model), model.llm)
     answers = await asyncio.to_thread(_answers, body, prompts, model, options, loop)
     if body.stream:
         return streaming(_events(body, answers, model, state), held.pop_all().aclose)

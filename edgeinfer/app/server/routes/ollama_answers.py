@@ -21,7 +21,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stream import TextStream
 
@@ -98,7 +98,7 @@ def _options(body: AnswerRequest, model: PooledModel, state: ServerState) -> tup
         error = reason.errors()[0]
         place = ".".join(str(part) for part in error["loc"])
         raise APIError(400, f"{place}: {error['msg']}", param=place) from None
-    options = chat_options(asked, state.defaults)
+    options = chat_options(asked, state.defaults_of(model))
     options["keeps_all"] = body.truncate is False
     if body.options is not None and body.options.repeat_last_n is not None:
         options["penalty_window"] = body.options.repeat_last_n

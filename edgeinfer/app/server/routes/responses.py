@@ -22,7 +22,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stream import TextStream
 
 ROUTER = APIRouter(tags=["answers"])
@@ -54,7 +54,7 @@ async def input_tokens(body: ResponseRequest, request: Request) -> Record:
     earlier = _earlier(body, state)
     async with state.model(body.model) as model:
         chat = _chat(body, earlier)
-        options, messages = chat_options(chat, state.defaults), messages_of(chat.messages)
+        options, messages = chat_options(chat, state.defaults_of(model)), messages_of(chat.messages)
         prompts = model.llm.prompts
         counted = await asyncio.to_thread(prompts.chat, messages, options)
         return {"object": "response.input_tokens", "input_tokens": len(counted.prompt)}
@@ -110,7 +110,7 @@ def _chat(body: ResponseRequest, earlier: Sequence[Item]) -> ChatRequest:
 def _stream(body: ResponseRequest, earlier: Sequence[Item], model: PooledModel, state: ServerState) -> TextStream:
     """Create the stream of a request without starting it."""
     chat = _chat(body, earlier)
-    return model.llm.chat(messages_of(chat.messages), **chat_options(chat, state.defaults))
+    return model.llm.chat(messages_of(chat.messages), **chat_options(chat, state.defaults_of(model)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ async def apply_template(body: TemplateRequest, request: Request) -> Record:
     async with state.model(body.model) as model:
         prompts, messages = model.llm.prompts, messages_of(body.messages)
         tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
-        variables = template_variables(body, state.defaults)
+        variables = template_variables(body, state.defaults_of(model))
         begins = body.add_generation_prompt
         return {
             "prompt": await asyncio.to_thread(
