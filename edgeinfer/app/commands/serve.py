@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
     from edgeinfer.steps import Progress
 
+Word = TypeVar("Word")
 KEY_VARIABLE = "EDGEINFER_API_KEY"
 KEY_FILE_CAP = 4096
 """Characters of a key's file that are read."""
@@ -33,7 +34,11 @@ class ServeFlags:
 
     host: Annotated[
         str,
-        typer.Option("--host", metavar="ADDRESS", help="Bind address; non-loopback addresses require an API key."),
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Bind address, or several with commas; non-loopback addresses require an API key.",
+        ),
     ] = "127.0.0.1"
     port: Annotated[int, typer.Option("--port", metavar="N", help="Port; 0 picks a free one.", min=0, max=65535)] = 8080
     token_env: Annotated[
@@ -82,6 +87,10 @@ class ServeFlags:
             "--alias", metavar="NAMES", help="Names of the model in the API, with commas. Default: its own name."
         ),
     ] = None
+    tags: Annotated[
+        str | None,
+        typer.Option("--tags", metavar="WORDS", help="Words that lists of models show with the model, with commas."),
+    ] = None
     strict_names: Annotated[
         bool,
         typer.Option(
@@ -123,6 +132,26 @@ class ServeFlags:
         float | None,
         typer.Option("--idle-unload", metavar="S", help="Unload a model after S seconds idle.", min=1),
     ] = None
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            "--pooling",
+            metavar="mean|first|last|none",
+            help="How embeddings are made of the rows of tokens; none: of each token. Default: as the model says.",
+        ),
+    ] = None
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mcp",
+            metavar="NAME",
+            help="MCP server of your configuration file whose trusted tools clients may call, or all; repeatable.",
+        ),
+    ] = None
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="page|slots|metrics", help="Part of the server to turn off; repeatable."),
+    ] = None
     max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request body.")] = (
         "16MB"
     )
@@ -149,7 +178,8 @@ def serve(given: Given, flags: ServeFlags) -> None:
 
 def _server_options(flags: ServeFlags) -> ServerOptions:
     """Where the server listens and who may use it. Raises BadSetting."""
-    from edgeinfer.app.server.listening import ServerOptions
+    from edgeinfer.app.mcp.servers import chosen, read_servers
+    from edgeinfer.app.server.listening import Part, Pooling, ServerOptions
 
     needs_key = flags.ready_json or flags.parent_pid is not None
     return ServerOptions(
@@ -166,8 +196,12 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
         models_bytes=_models_bytes(flags.models_memory),
         loads_on_demand=not flags.no_autoload,
         most_body_bytes=flag_bytes(flags.max_body),
-        aliases=_names(flags.alias),
+        aliases=_names(flags.alias, "--alias"),
         strict_names=flags.strict_names or flags.presets is not None,
+        tools=chosen(read_servers(), flags.mcp) if flags.mcp else (),
+        tags=_names(flags.tags, "--tags"),
+        without=frozenset(_checked("--without", each, get_args(Part)) for each in flags.without or ()),
+        pooling=None if flags.pooling is None else _checked("--pooling", flags.pooling, get_args(Pooling)),
     )
 
 
@@ -183,14 +217,24 @@ def _models_bytes(size: str | None) -> int | None:
         raise BadSetting(f"--models-memory: {reason}") from None
 
 
-def _names(aliases: str | None) -> tuple[str, ...]:
+def _names(given: str | None, flag: str) -> tuple[str, ...]:
     """Names separated by commas. Raises BadSetting for an empty one."""
-    if aliases is None:
+    if given is None:
         return ()
-    names = tuple(name.strip() for name in aliases.split(","))
+    names = tuple(name.strip() for name in given.split(","))
     if not all(names):
-        raise BadSetting(f"--alias {aliases!r}: a name is empty")
+        raise BadSetting(f"{flag} {given!r}: a name is empty")
     return names
+
+
+def _checked(flag: str, word: str, words: tuple[Word, ...]) -> Word:
+    """A word, if it is one of those that a flag takes. Raises BadSetting."""
+    from edgeinfer.setting_values import one_of
+
+    try:
+        return one_of(words)(word)
+    except ValueError as reason:
+        raise BadSetting(f"{flag} {reason}") from None
 
 
 def _require_packages() -> None:

@@ -64,6 +64,8 @@ class ModelPool:
         """Time of the last request."""
         self.note: Callable[[PooledModel], Record] = lambda pooled: {}
         """Called with every model that was opened; returns what listeners are told of it."""
+        self.note_closing: Callable[[PooledModel], None] = lambda pooled: None
+        """Called with every model that is about to be closed."""
         self.failure: EdgeInferError | None = None
         """Why the last attempt to open the default model failed; None if it did not."""
 
@@ -342,10 +344,12 @@ class ModelPool:
         """
         while unused := next((pooled for pooled in self._replaced if not pooled.users), None):
             self._replaced.remove(unused)
+            self.note_closing(unused)
             await asyncio.to_thread(unused.llm.close)
 
     async def _close(self, pooled: PooledModel) -> None:
         del self._open[key_of(pooled.model)]
+        self.note_closing(pooled)
         await self._whole(asyncio.to_thread(pooled.llm.close))
         self.events.status(pooled.name, "unloaded")
 

@@ -24,11 +24,12 @@ import typer
 import uvicorn
 
 from edgeinfer.app.server.app import create_app
-from edgeinfer.app.server.listening import ServerOptions, listen, url_of
+from edgeinfer.app.server.listening import ServerOptions, listen_all, url_of
 from edgeinfer.app.server.model_list import ModelList, key_of
 from edgeinfer.app.server.model_pool import ModelPool, OpenModel
 from edgeinfer.app.server.pooled_model import PoolLimits
 from edgeinfer.app.server.presets import given_options
+from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.engine.running import RunningNote
 from edgeinfer.errors import BadSetting
 
@@ -65,7 +66,7 @@ def run_server(
     `settings`: how models without a preset are loaded and answer.
     """
     options.check()
-    listener = listen(options.host, options.port)
+    listeners = listen_all(options.addresses, options.port)
     sys.setswitchinterval(SWITCH_S)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
@@ -73,6 +74,7 @@ def run_server(
     async def serve() -> int:
         pool = ModelPool(open_model, names, _limits(options), settings.load)
         app = create_app(options, pool, given_options(settings))
+        tools: ServedTools = app.state.server.tools
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -82,21 +84,23 @@ def run_server(
             server_header=False,
         )
         server = uvicorn.Server(config)
-        watch = asyncio.create_task(_watch(server, pool, sidecar))
-        begin = asyncio.create_task(_begin(server, pool, sidecar, listener))
+        watch = asyncio.create_task(_watch(server, pool, sidecar, tools))
+        begin = asyncio.create_task(_begin(server, pool, sidecar, listeners[0]))
         try:
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=listeners)
         finally:
             watch.cancel()
             begin.cancel()
+            await asyncio.to_thread(tools.close)
             await pool.close()
         return await _code(begin)
 
     try:
-        with RunningNote(address=f"{url_of(listener)}/v1"):
+        with RunningNote(address=f"{url_of(listeners[0])}/v1"):
             return asyncio.run(serve())
     finally:
-        listener.close()
+        for listener in listeners:
+            listener.close()
 
 
 def _limits(options: ServerOptions) -> PoolLimits:
@@ -141,12 +145,14 @@ async def _code(begin: asyncio.Task[int]) -> int:
     return 0
 
 
-async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar) -> None:
-    """Shut the server down with its parent or when it is idle, and close idle models."""
+async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, tools: ServedTools | None = None) -> None:
+    """Shut the server down with its parent or when it is idle, and close idle models; a call of a tool ends with it."""
     while True:
         await asyncio.sleep(LOOK_S)
         if server.should_exit:
             pool.events.close()
+            if tools is not None:
+                await asyncio.to_thread(tools.close)
         if sidecar.parent is not None and sidecar.parent.has_ended:
             server.should_exit = True
             for model in pool.open:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.requests import HTTPConnection
 
 from edgeinfer.app.server.errors import RETRY_S, APIError
-from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.listening import Part, ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
 from edgeinfer.app.server.model_downloads import Downloads
 from edgeinfer.app.server.model_pool import ModelPool
@@ -25,6 +25,7 @@ from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_models import DetailsCache
 from edgeinfer.app.server.pooled_model import PooledModel
 from edgeinfer.app.server.properties import open_record, properties
+from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class ServerState:
     """`defaults`: options for fields that a request leaves out. `n_answers`: running and queued answers.
 
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
-    answers. `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of
-    models that were open, by name.
+    answers. `tools`: of MCP servers. `details`: what lists say of models. `n_pulls`: models that are being pulled for
+    clients. `properties`: of models that were open, by name.
     """
 
     options: ServerOptions
@@ -52,6 +53,10 @@ class ServerState:
     responses: StoredResponses = field(default_factory=StoredResponses)
     downloads: Downloads = field(default_factory=Downloads)
     properties: dict[str, Record] = field(default_factory=dict)
+    tools: ServedTools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tools = ServedTools(self.options.tools)
 
     def note(self, model: PooledModel) -> Record:
         """Keep the properties of a model that was opened; returns what lists of models say of it."""
@@ -92,6 +97,13 @@ class ServerState:
             yield
         finally:
             self.n_answers -= n
+
+
+def require_part(state: ServerState, part: Part) -> None:
+    """Raises APIError if a part of the server is off, which clients are not to try again."""
+    if part in state.options.without:
+        message = f"{part} is off (`edgeinfer serve --without {part}`)"
+        raise APIError(501, message, "not_supported", headers={"x-should-retry": "false"})
 
 
 def server_state(request: HTTPConnection) -> ServerState:
@@ -149,6 +161,15 @@ class Metrics:
                 self._first_s.labels(model).observe(answer.ttft_s)
             if answer.decode_tok_s is not None:
                 self._rate.labels(model).observe(answer.decode_tok_s)
+
+    def read(self, model: str, n_tokens: int) -> None:
+        """Count tokens that were read for embeddings."""
+        self._totals.n_read += n_tokens
+        self._prompt.labels(model).inc(n_tokens)
+
+    def closed(self, model: PooledModel) -> None:
+        """Keep the counts of a model that is being closed."""
+        self._totals.n_passes += model.llm.telemetry.queue.n_passes
 
     def text(self, models: Iterable[PooledModel]) -> bytes:
         """All metrics in Prometheus format: our own, and llama-server's."""

@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
+from edgeinfer.app.server.errors import ERROR_RESPONSES, PART_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.state import server_state
+from edgeinfer.app.server.state import require_part, server_state
 
 ROUTER = APIRouter(tags=["health"])
 ModelName = Annotated[str | None, Query(max_length=500)]
@@ -30,10 +30,11 @@ async def health(request: Request) -> Response:
     return JSONResponse(error.body(), 503, headers={"Retry-After": "1"})
 
 
-@ROUTER.get("/metrics", responses=ERROR_RESPONSES, response_class=Response)
+@ROUTER.get("/metrics", responses=PART_RESPONSES, response_class=Response)
 async def metrics(request: Request) -> Response:
     """Metrics in Prometheus format."""
     state = server_state(request)
+    require_part(state, "metrics")
     headers = {"Process-Start-Time-Unix": str(state.metrics.started_s)}
     return Response(state.metrics.text(state.pool.open), media_type=PROMETHEUS, headers=headers)
 
@@ -55,10 +56,11 @@ async def props(request: Request, model: ModelName = None) -> Record:
     return state.properties[wanted.name]
 
 
-@ROUTER.get("/slots", responses=ERROR_RESPONSES)
+@ROUTER.get("/slots", responses=PART_RESPONSES)
 async def slots(request: Request) -> list[Record]:
     """The running and queued requests of all open models, and how many more could run."""
     state, records = server_state(request), list[Record]()
+    require_part(state, "slots")
     for model in state.pool.open:
         answers = model.llm.telemetry.requests
         for answer in answers:

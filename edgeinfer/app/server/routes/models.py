@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from edgeinfer.app.server.errors import ERROR_RESPONSES
 from edgeinfer.app.server.model_downloads import remove_model_file
 from edgeinfer.app.server.model_events import Listener
+from edgeinfer.app.server.model_list import key_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.properties import open_record
 from edgeinfer.app.server.requests import RequestBody
@@ -113,7 +114,7 @@ def _record(model: LocalModel, state: ServerState) -> Record:
         "created": _created(model.path),
         "owned_by": "edgeinfer",
         "aliases": list(names.aliases_of(model)),
-        "tags": [],
+        "tags": list(state.options.tags) if key_of(model) == key_of(names.default) else [],
         "status": _status(model, state),
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "source": "preset" if is_configured else "cache",

@@ -59,7 +59,9 @@ async def _vectors(
         tokens = await asyncio.to_thread(_tokens, texts, model.llm, cut)
         disconnected = threading.Event()
         work = embedded(tokens, model.llm, state.embedding, disconnected)
-        return await unless_gone(work, request, disconnected.set)
+        vectors, n_tokens = await unless_gone(work, request, disconnected.set)
+        state.metrics.read(model.name, n_tokens)
+        return vectors, n_tokens
 
 
 def _tokens(texts: Sequence[str], llm: LLM, cut: bool) -> list[str | list[int]]:

@@ -55,6 +55,7 @@ async def rerank(body: RerankRequest, request: Request) -> Record | list[Record]
         disconnected = threading.Event()
         ranked = _ranked(body.query, documents, model.llm, state.embedding, disconnected)
         scores, n_tokens = await unless_gone(ranked, request, disconnected.set)
+        state.metrics.read(model.name, n_tokens)
         order = sorted(range(len(scores)), key=lambda number: -scores[number])[: body.top_n]
         if body.texts is not None:
             texts = [{"text": documents[number]} if body.return_text else {} for number in order]
