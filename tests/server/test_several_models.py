@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_memory import planned_need
 from edgeinfer.app.server.presets import Presets, read_presets
+from edgeinfer.app.server.streaming import LOOK_S
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.store import ModelStore, path_model
@@ -210,10 +212,8 @@ def test_a_model_that_never_fits_is_refused_in_words_and_closes_none(folder: Pat
 
 
 def test_a_request_waits_while_the_others_are_in_use(folder: Path) -> None:
-    others = [
-        path_model(write_tiny_llama(folder / "endless.gguf", seed=0, context=8192)),
-        path_model(folder / "two.gguf"),
-    ]
+    endless = write_tiny_llama(folder / "endless.gguf", seed=0, context=8192)
+    others = [path_model(path) for path in (endless, folder / "two.gguf", folder / "three.gguf")]
     with served(others[0].path, others=others, most_models=1) as running:
         stream = running.client().chat.completions.create(
             model="endless", messages=MESSAGES, temperature=0, stream=True, max_tokens=8000
@@ -227,10 +227,16 @@ def test_a_request_waits_while_the_others_are_in_use(folder: Path) -> None:
         assert running.http().post("/tokenize", json={"model": "endless", "content": "a"}).status_code == 200
         assert names(running) == ["endless"]
         assert not found
+        with pytest.raises(httpx.ReadTimeout):  # this client leaves before there is room
+            running.http().post("/tokenize", json={"model": "three", "content": "a"}, timeout=0.2)
+        time.sleep(2 * LOOK_S)
         stream.close()
         thread.join(60)
         assert len(found) == 1
+        while running.pool._opening.locked():
+            time.sleep(0.01)
         assert names(running) == ["two"]
+        assert len(running.opened) == 2
 
 
 def test_a_model_that_cannot_be_loaded_is_told(folder: Path) -> None:

@@ -56,7 +56,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     state, n, prompts = server_state(request), body.n or 1, _prompts(body)
     _check(body, n)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, n * len(prompts)))
+        model = await held.enter_async_context(state.model(body.model, n * len(prompts), request))
         streams = await asyncio.to_thread(_streams, body, prompts, model, state, n)
         envelope = Envelope("text_completion", model.name, model.llm.info.fingerprint[:16])
         echoes = await asyncio.to_thread(_echoes, body, prompts, model, n)
