@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from tests.adapter_files import write_adapter
 from tests.conftest import write_tiny_llama
 from tests.file_server import Served, serving
 from tests.server.conftest import Running, served
+from tests.server.test_sidecar import OPEN, started
 
 MESSAGES = [{"role": "user", "content": "the hen"}]
 NAMES = ("one", "two", "three")
@@ -359,3 +361,39 @@ def test_routes_about_models_need_the_key_and_an_allowed_page(
 def guarded(tiny_model: Path) -> Iterator[Running]:
     with served(tiny_model, ServerOptions(port=0, key="secret")) as running:
         yield running
+
+
+def test_the_command_serves_presets(folder: Path) -> None:
+    path = folder / "presets.toml"
+    path.write_text(TABLES.replace("[hot]", "load_on_startup = false\n[hot]"))
+    command = [*OPEN, "--presets", str(path), "--models-memory", "90%"]
+    with started(command, EDGEINFER_HOME=str(folder / "home")) as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        assert ready["model"] == "greedy"
+        with httpx.Client(base_url=str(ready["url"]), timeout=60) as http:
+            found = http.get("/models").json()["data"]
+            assert [(each["id"], each["status"]["value"]) for each in found] == [
+                *((name, "unloaded") for name in ("greedy", "hot", "styled"))
+            ]
+            body = {"model": "hot", "prompt": "the"}
+            assert http.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 9
+            assert http.post("/v1/completions", json={**body, "model": "cold"}).status_code == 404
+            path.write_text(path.read_text().replace("[hot]", "[cold]"))
+            assert http.get("/models?reload=1").status_code == 200
+            assert http.post("/v1/completions", json={**body, "model": "cold"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--presets", "none.toml"], "none.toml cannot be read"),
+        (["--alias", "x", "--presets", "presets.toml"], "each model has `aliases` in its table"),
+        (["--models-memory", "much", "--presets", "presets.toml"], "--models-memory: 'much' is not a size"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_said(folder: Path, options: list[str], said: str) -> None:
+    found = subprocess.run([*OPEN, *options], cwd=folder, capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert said in found.stderr
+    assert not found.stdout
