@@ -43,6 +43,7 @@ SAME = {
     "--cors-origins": "--allow-origin",
     "--sleep-idle-seconds": "--idle-unload",
     "--models-max": "--most-models",
+    "--slot-save-path": "--slot-save-path",
 }
 """Flags whose values ours take as they are."""
 OWN = {
@@ -60,7 +61,7 @@ OWN = {
 """Flags with a value that are looked at below."""
 LEFT_OUT = {
     *("--batch-size", "--ubatch-size", "--n-gpu-layers", "-fa", "--tags", "--cache-ram", "--reasoning-format"),
-    *("--grp-attn-n", "--grp-attn-w", "--slot-save-path"),
+    *("--grp-attn-n", "--grp-attn-w"),
     *("--spec-draft-n-max", "--spec-draft-n-min"),
 }
 """Flags with a value that change no answer, or that we have no word for."""

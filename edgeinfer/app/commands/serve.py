@@ -103,6 +103,10 @@ class ServeFlags:
     max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request body.")] = (
         "16MB"
     )
+    slot_save_path: Annotated[
+        Path | None,
+        typer.Option("--slot-save-path", metavar="FOLDER", help="Where clients may save the cache (POST /slots/N)."),
+    ] = None
     ready_json: Annotated[
         bool, typer.Option("--ready-json", help="Print a line of JSON to standard output when the server is ready.")
     ] = False
@@ -143,6 +147,7 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
         most_body_bytes=flag_bytes(flags.max_body),
         aliases=_names(flags.alias),
         strict_names=flags.strict_names,
+        slot_folder=flags.slot_save_path,
     )
 
 

@@ -10,6 +10,7 @@ import ipaddress
 import os
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from edgeinfer.app.server.allowed import allows_host, allows_origin, check_hosts, check_origins
@@ -23,7 +24,8 @@ class ServerOptions:
     `origins`: web pages that may use the server; none by default. Both may be patterns (`allowed`). `parallel` requests
     run at a time and `queue` more may wait. A model that is idle for `idle_unload_s` is closed (None: never); at most
     `most_models` are open at a time. The default model answers to `aliases` too, of which the first is what it is
-    called; with `strict_names`, requests for unknown names are refused even while one model alone is open.
+    called; with `strict_names`, requests for unknown names are refused even while one model alone is open. Clients save
+    the cache to files in `slot_folder`, and not without one.
     """
 
     host: str = "127.0.0.1"
@@ -39,11 +41,14 @@ class ServerOptions:
     most_body_bytes: int = 16 << 20
     aliases: tuple[str, ...] = ()
     strict_names: bool = False
+    slot_folder: Path | None = None
 
     def check(self) -> None:
         """Raises BadSetting if others on the network could use the server without a key, and for useless patterns."""
         check_hosts(self.hosts)
         check_origins(self.origins)
+        if self.slot_folder is not None and not self.slot_folder.is_dir():
+            raise BadSetting(f"--slot-save-path {self.slot_folder}: there is no such folder")
         if self.key is not None and not self.key.strip():
             raise BadSetting("the key is empty; give one, or unset its variable to serve this computer alone")
         if self.key is not None and self.key != self.key.strip():

@@ -31,7 +31,7 @@ from edgeinfer.models.text.thought_formats import ThoughtFormat
 from edgeinfer.steps import Progress, no_progress
 
 REQUEST_KEYS = (
-    *("max_tokens", "stop", "progress", "logprobs", "schema", "grammar", "regex", "keeps_all"),
+    *("max_tokens", "stop", "progress", "logprobs", "after_sampling", "schema", "grammar", "regex", "keeps_all"),
     *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora", "parse_special"),
 )
 
@@ -56,7 +56,8 @@ def thinking_variables(is_on: bool) -> dict[str, bool]:
 class Options(TypedDict, total=False):
     """Options of an answer: the fields of `SamplingSettings`, when to stop, and what the answer must match.
 
-    logprobs: return the log probability of each token, and of this many likely alternatives. schema: a JSON schema (as
+    logprobs: return the log probability of each token, and of this many likely alternatives; after_sampling: those with
+    which tokens are drawn, not the model's own. schema: a JSON schema (as
     a mapping or text; True: any JSON object). grammar: in the syntax of Lark or llama.cpp (GBNF). regex: matches the
     whole answer. keeps_all: refuse a conversation that does not fit in the context, instead of shortening it. tools:
     functions that may be called, in the format of OpenAI's API, also instead of following a schema; tool_choice:
@@ -83,6 +84,7 @@ class Options(TypedDict, total=False):
     stop: str | Sequence[str]
     progress: Progress
     logprobs: int | None
+    after_sampling: bool
     schema: Mapping[str, object] | str | Literal[True] | None
     grammar: str | None
     regex: str | None
@@ -102,7 +104,8 @@ class Request:
 
     `continues_text`: the answer continues the prompt's text, so a space at its start belongs to it. `notices`: what was
     left out of the prompt to make it fit, if anything. `remarks`: what else there is to tell of it. `logprobs`: return
-    the log probability of each chosen token, and of this many likely ones; None: none. `constraint`: what the answer
+    the log probability of each chosen token, and of this many likely ones; None: none. `after_sampling`: those with
+    which tokens are drawn. `constraint`: what the answer
     must match, built for this request alone. `tools`: the functions that may be called. `thoughts`: how the model sets
     thoughts apart, if it does; `opens_thought`: the prompt ends within one. `mixed`: the prompt if it has rows of
     numbers; `prompt` has the names of these rows. `scales`: of the model's LoRA adapters; () if passes state none.
@@ -116,6 +119,7 @@ class Request:
     notices: tuple[str, ...] = ()
     progress: Progress = no_progress
     logprobs: int | None = None
+    after_sampling: bool = False
     constraint: Constraint | None = None
     tools: ToolUse | None = None
     thoughts: ThoughtFormat | None = None
@@ -142,7 +146,9 @@ class Request:
         if len(self.prompt) > n_context:
             raise ContextOverflow(
                 f"the prompt has {len(self.prompt)} tokens and the context holds {n_context}; shorten it, "
-                "or load the model with a larger context (--ctx, n_context)"
+                "or load the model with a larger context (--ctx, n_context)",
+                len(self.prompt),
+                n_context,
             )
 
 
@@ -177,6 +183,7 @@ def request_of(
         notices=notices,
         progress=options.get("progress", no_progress),
         logprobs=options.get("logprobs"),
+        after_sampling=options.get("after_sampling", False),
         constraint=constraint,
         tools=tools,
         mixed=mixed,
@@ -239,7 +246,7 @@ class Prompts:
         partial = split_partial([Message.of(message) for message in messages])[1]
         request = request_of(
             fitted.prompt,
-            self._with_tokens(options),
+            self.with_tokens(options),
             notices=fitted.notices,
             continues_text=bool(partial),
             tools=tools,
@@ -328,7 +335,7 @@ class Prompts:
                 prompt = list(mixed.tokens)
         return request_of(
             tuple(prompt),
-            self._with_tokens(options),
+            self.with_tokens(options),
             continues_text=True,
             constraint=self._constraint(options),
             mixed=mixed,
@@ -336,7 +343,7 @@ class Prompts:
             scales=self.adapters.scales_of(options.get("lora")),
         )
 
-    def _with_tokens(self, options: Options) -> Options:
+    def with_tokens(self, options: Options) -> Options:
         """Options whose `logit_bias` names tokens by number: a text stands for each of its tokens."""
         bias: Any = options.get("logit_bias")
         if not isinstance(bias, Mapping) or not any(isinstance(key, str) for key in bias):
