@@ -47,6 +47,7 @@ SAME = {
     "--chat-template-file": "--chat-template-file",
     "--sleep-idle-seconds": "--idle-unload",
     "--models-max": "--most-models",
+    "--slot-save-path": "--slot-save-path",
 }
 """Flags whose values ours take as they are."""
 OWN = {
@@ -70,7 +71,7 @@ OWN = {
 """Flags with a value that are looked at below."""
 LEFT_OUT = {
     *("--batch-size", "--ubatch-size", "--n-gpu-layers", "-fa", "--cache-ram", "--reasoning-format"),
-    *("--grp-attn-n", "--grp-attn-w", "--slot-save-path", "--media-path"),
+    *("--grp-attn-n", "--grp-attn-w", "--media-path"),
     *("--spec-draft-n-max", "--spec-draft-n-min"),
 }
 """Flags with a value that change no answer, or that we have no word for."""

@@ -198,6 +198,12 @@ def options_of(body: Sampling, defaults: Options, max_tokens: int | None) -> Opt
         options["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
     if body.repetition_penalty is not None:
         options["repeat_penalty"] = body.repetition_penalty
+    if body.repeat_last_n is not None:
+        options["penalty_window"] = body.repeat_last_n
+    if body.n_probs:
+        options["logprobs"] = body.n_probs
+    if body.post_sampling_probs:
+        options["after_sampling"] = True
     if body.logit_bias:
         options["logit_bias"] = _biases(body.logit_bias)
     if body.samplers is not None:
