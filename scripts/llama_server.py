@@ -43,7 +43,6 @@ SAME = {
     "--parallel": "--parallel",
     "--lora": "--lora",
     "--tags": "--tags",
-    "--reasoning": "--enable-thinking",
     "--chat-template-file": "--chat-template-file",
     "--sleep-idle-seconds": "--idle-unload",
     "--models-max": "--most-models",
@@ -60,6 +59,7 @@ OWN = {
     "--chat-template": "",
     "--spec-type": "",
     "--alias": "",
+    "--reasoning": "",
     "--cors-origins": "",
     "--pooling": "",
     "--mcp-servers-json": "",
@@ -174,6 +174,8 @@ def server_flags(given: Given) -> list[str]:
     usual = "localhost" if "--tools" in given.values else "*"
     for origin in ORIGINS.get(asked := given.values.get("--cors-origins", usual), asked.split(",")):
         ours += ["--allow-origin", origin]
+    if "--reasoning" in given.values:  # llama-server's auto thinks wherever the template can, ours as the template says
+        ours += ["--enable-thinking", "off" if given.values["--reasoning"] == "off" else "on"]
     if "--pooling" in given.values:
         ours += ["--pooling", POOLING[given.values["--pooling"]]]
     off = {"slots": "--no-slots" in given.switches, "page": "--no-ui" in given.switches}
