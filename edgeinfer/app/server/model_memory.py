@@ -15,37 +15,51 @@ from edgeinfer.app.plans.fit import plan_for, require_model_file
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE, MemoryNeed, missing_bytes, would_fit
+from edgeinfer.setting_groups import CTX_CAP
 from edgeinfer.text_values import size_text
 
 if TYPE_CHECKING:
     from edgeinfer.load_options import LoadOptions
+    from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.models.store import LocalModel
 
 
 def planned_need(path: Path, load: LoadOptions, n_sessions: int = 1) -> MemoryNeed | None:
-    """The memory that a model will take; None if edgeinfer cannot say. Raises BadGGUF if the file is no model."""
+    """The memory that a model will take, as the loader counts it; None for a folder with a decoder.
+
+    `n_sessions`: conversations of full length that its KV cache holds. Raises BadGGUF if the file is no model, and
+    BadSetting for options that are impossible for it.
+    """
     from edgeinfer.engine.kv.limits import weights_bytes
     from edgeinfer.models.gguf import GGUFFile
 
     if require_model_file(path) is None:
         return None
-    try:
-        with GGUFFile.open(path, load.adapters) as file:
-            _, plan = plan_for(
-                file,
-                device=load.device,
-                n_context=load.n_context,
-                kv=load.kv,
-                approx=load.approx,
-                adapters=file.adapters,
-                n_sessions=n_sessions,
-            )
-            need = plan.need
-    except UnsupportedModel:  # another program may run the model
-        return None
+    with GGUFFile.open(path, load.adapters) as file:
+        need = _need(file, load, n_sessions)
     if load.ram_bytes is None:
         return need
     return replace(need, weight_bytes=min(need.weight_bytes, weights_bytes(load.ram_bytes)))
+
+
+def _need(file: GGUFFile, load: LoadOptions, n_sessions: int) -> MemoryNeed:
+    from edgeinfer.engine.kv.limits import context_of, limits_for, unknown_need
+
+    try:
+        _, plan = plan_for(
+            file,
+            device=load.device,
+            n_context=load.n_context,
+            kv=load.kv,
+            approx=load.approx,
+            adapters=file.adapters,
+            n_sessions=n_sessions,
+        )
+    except UnsupportedModel:  # another program may run the model
+        trained = file.metadata.integer(f"{file.metadata.text('general.architecture')}.context_length", CTX_CAP)
+        limits = limits_for(context_of(trained, load.n_context), n_sessions, load.kv)
+        return unknown_need(file.metadata, file.tensors, limits)
+    return plan.need
 
 
 class ModelMemory:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgeinfer.app.server.errors import RETRY_S, APIError
@@ -31,11 +32,18 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("edgeinfer.server")
 Value = TypeVar("Value")
-BUSY, ENDING = "models_in_use", "server_ends"
+BUSY, GONE = "models_in_use", "client_gone"
 """Codes of errors that say nothing of the model that was to be opened."""
 
 
 OpenModel = Callable[["LocalModel", "Progress"], "LLM"]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A request that waits for a model. `is_over`: it was cancelled."""
+
+    is_over: bool = False
 
 
 class ModelPool:
@@ -148,11 +156,14 @@ class ModelPool:
         return pooled
 
     async def _acquire(self, model: LocalModel) -> PooledModel:
-        """Return a model with one more user; the request may be cancelled while the model opens."""
-        opening = self._begin(self._opened(model))
+        """Return a model with one more user; a request that is cancelled while it waits for room opens none."""
+        waiting = Waiting()
+        opening = self._begin(self._opened(model, waiting))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
+            waiting.is_over = True
+            self._released.set()
             opening.add_done_callback(self._count_out_late)
             raise
 
@@ -175,7 +186,7 @@ class ModelPool:
         task.add_done_callback(self._under_way.discard)
         return task
 
-    async def _opened(self, model: LocalModel) -> PooledModel:
+    async def _opened(self, model: LocalModel, waiting: Waiting) -> PooledModel:
         """Open a model for one user. Only one model opens at a time; requests for others follow in order."""
         async with self._opening:
             pooled = self._acquire_open(model)
@@ -184,8 +195,9 @@ class ModelPool:
             if key_of(model) in self._open:
                 LOG.info("%s was replaced; it is opened again", model.path.name)
                 await self._replace(self._open[key_of(model)])
+            load = self._load_of(model)
             try:
-                opened = await self._open_one(model, await self._make_room(model))
+                opened = await self._open_one(model, await self._make_room(model, waiting))
             except Exception as reason:
                 self._failed(model, reason)
                 raise
@@ -194,11 +206,13 @@ class ModelPool:
             self._open[key_of(model)] = opened
             opened.users += 1
             self.events.status(model.name, "loaded", info=self.note(opened))
+            if self._load_of(model) != load:  # its preset was read again meanwhile
+                await self._replace(opened)
             return opened
 
     def _failed(self, model: LocalModel, reason: Exception) -> None:
         """Note why a model could not be opened, unless others were in its way."""
-        if isinstance(reason, APIError) and reason.code in (BUSY, ENDING):
+        if isinstance(reason, APIError) and reason.code in (BUSY, GONE):
             return
         if model.path == self.default.path and isinstance(reason, EdgeInferError):
             self.failure = reason
@@ -212,18 +226,19 @@ class ModelPool:
         self._replaced.append(pooled)
         await self._close_replaced()
 
-    async def _make_room(self, model: LocalModel) -> MemoryNeed | None:
+    async def _make_room(self, model: LocalModel, waiting: Waiting) -> MemoryNeed | None:
         """Close models until one more may be open, and wait while all are in use; returns what it will take.
 
-        Raises APIError if it never fits or the others stay in use, BadGGUF if its file is no model. In these cases none
-        is closed.
+        Raises APIError if it never fits, BadGGUF if its file is no model; then none is closed. Raises APIError too if
+        others stay in use, the client leaves or the server ends.
         """
-        load = self._load_of(model)
-        need = await asyncio.to_thread(planned_need, model.path, load, self.limits.n_sessions)
+        need = await asyncio.to_thread(planned_need, model.path, self._load_of(model), self.limits.n_sessions)
         if need is not None:
             self._memory.require(model, need)
         until_s = time.monotonic() + self.limits.wait_s
         while self._lacks_room(need):
+            if waiting.is_over or self._is_closing:
+                raise APIError(499, "the client has gone, or the server ends", GONE)
             self._released.clear()
             await self._close_replaced()
             if not await self._close_idlest():
@@ -256,8 +271,6 @@ class ModelPool:
                 "model",
                 {"Retry-After": RETRY_S},
             ) from None
-        if self._is_closing:
-            raise APIError(503, "the server ends", ENDING)
 
     async def _open_one(self, model: LocalModel, need: MemoryNeed | None) -> PooledModel:
         """Open a model; if memory is short, close idle models and retry."""

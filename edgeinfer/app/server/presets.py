@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 DEFAULTS, DEFAULT = "defaults", "default"
 """The table for all models, and the key of the default model's name."""
-OWN_KEYS = ("model", "aliases", "keep_alive", "load_on_startup")
+SHARED_KEYS = ("keep_alive",)
+OWN_KEYS = ("model", "aliases", *SHARED_KEYS, "load_on_startup")
 """Keys of a table that are no settings."""
 GROUPS = ("generation", "load")
 LEFT_OUT = ("system",)
@@ -105,37 +106,44 @@ class _Reader:
         default = tables.pop(DEFAULT, None)
         if isinstance(default, dict):
             self._refuse(DEFAULT, None, f"the table for all models is [{DEFAULTS}]; a model needs another name")
-        common = tables.pop(DEFAULTS, {})
-        for key, value in tables.items():
-            if not isinstance(value, dict):
-                self._refuse(None, key, f"belongs into a table: [{DEFAULTS}], or one with the name of a model")
-        shared = overlaid(self.settings, self._values(DEFAULTS, self._table(DEFAULTS, common)), str(self.path))
-        by_name = {name: self._preset(name, self._table(name, record), shared) for name, record in tables.items()}
+        common = self._table(DEFAULTS, tables.pop(DEFAULTS, {}))
+        for key, table in tables.items():
+            if not isinstance(table, dict):
+                self._refuse(None, key, f"{key} belongs into a table: [{DEFAULTS}], or one with the name of a model")
+        shared = overlaid(self.settings, self._values(DEFAULTS, common), str(self.path))
+        shared_keys = {key: value for key, value in common.items() if key in OWN_KEYS}
+        by_name = {
+            name: self._preset(name, {**shared_keys, **self._table(name, record)}, shared)
+            for name, record in tables.items()
+        }
         if not by_name:
             raise BadSetting(f'{self.path} has no model; add a table such as ["small"] with model = "NAME"')
         self._check_names(by_name)
         if default is None:
             default = next(iter(by_name))
         if default not in by_name:
-            self._refuse(None, DEFAULT, f"{default!r} is none of its tables; there are: {', '.join(by_name)}")
+            self._refuse(
+                None,
+                DEFAULT,
+                f"default names {default!r}, which is none of its tables; there are: {', '.join(by_name)}",
+            )
         return Presets(shared, MappingProxyType(by_name), str(default))
 
     def _table(self, name: str, record: object) -> dict[str, object]:
         """A table whose keys are known. Raises BadSetting."""
         if not isinstance(record, dict):
-            self._refuse(None, name, "is a table")
+            self._refuse(None, name, f"{name} is a table")
         if not name.strip():
             self._refuse(name, None, "a model needs a name")
         known = [key for key, option in declared_options().items() if option.group in GROUPS and key not in LEFT_OUT]
-        known += OWN_KEYS if name != DEFAULTS else OWN_KEYS[2:3]
+        known += SHARED_KEYS if name == DEFAULTS else OWN_KEYS
         for key, value in record.items():
             if isinstance(value, dict):
                 self._refuse(name, key, f'a name with a dot needs quotes: ["{name}.{key}"]')
             if key.replace("-", "_") not in known:
                 near = difflib.get_close_matches(key.replace("-", "_"), known, n=1, cutoff=0.5)
-                self._refuse(
-                    name, key, f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}", "unknown"
-                )
+                hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
+                self._refuse(name, key, f"no setting is called {key}; {hint}")
         return {key.replace("-", "_"): value for key, value in record.items()}
 
     def _values(self, name: str, table: Mapping[str, object]) -> dict[str, object]:
@@ -158,16 +166,15 @@ class _Reader:
         settings = overlaid(shared, self._values(name, table), str(self.path))
         for adapter in settings.load.adapters:
             if not Path(adapter.path).expanduser().is_file():
-                self._refuse(name, "lora", f"there is no file {adapter.path}")
+                self._refuse(name, "lora", f"lora: there is no file {adapter.path}")
         try:
             check_template(settings.load)
         except EdgeInferError as reason:
-            self._refuse(name, "chat_template" if settings.load.chat_template else "chat_template_file", str(reason))
+            self._refuse(name, "chat_template" if settings.load.chat_template else "chat_template_file", f"{reason}")
         starts = table.get("load_on_startup")
         if starts is not None and not isinstance(starts, bool):
-            self._refuse(name, "load_on_startup", f"needs true or false, not {starts!r}")
-        key = "keep_alive"
-        keep = table.get(key)
+            self._refuse(name, "load_on_startup", f"load_on_startup needs true or false, not {starts!r}")
+        keep = table.get("keep_alive")
         return Preset(
             replace(self._model(name, table.get("model")), name=name),
             settings,
@@ -182,23 +189,25 @@ class _Reader:
         if wanted is None:
             wanted = name
         if not isinstance(wanted, str) or not wanted.strip():
-            self._refuse(name, "model", f"needs a name, path or source of a model, not {wanted!r}")
+            self._refuse(name, "model", f"model needs a name, path or source of a model, not {wanted!r}")
         try:
             return ModelStore().find(self._placed(wanted))
         except (ModelNotFound, OSError, ValueError) as reason:
-            self._refuse(name, "model", str(reason))
+            self._refuse(name, "model", f"model: {reason}")
 
     def _aliases(self, name: str, value: object) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, list) or not all(isinstance(part, str) and part.strip() for part in parts):
-            self._refuse(name, "aliases", f'needs a list of names, such as ["gpt-4o-mini"], not {value!r}')
+            self._refuse(name, "aliases", f'aliases needs a list of names, such as ["gpt-4o-mini"], not {value!r}')
         return tuple(part.strip() for part in parts)
 
     def _seconds(self, name: str, value: object) -> float | None:
         try:
             return kept_s(KEEP_ALIVE.validate_python(value))
         except ValidationError:
-            self._refuse(name, "keep_alive", f'needs seconds, or a time such as "10m" (-1: for good), not {value!r}')
+            self._refuse(
+                name, "keep_alive", f'keep_alive needs seconds, or a time such as "10m" (-1: for good), not {value!r}'
+            )
 
     def _check_names(self, by_name: Mapping[str, Preset]) -> None:
         """Raises BadSetting if a name means two models."""
@@ -209,7 +218,7 @@ class _Reader:
             for alias in preset.aliases:
                 owner = owners.setdefault(alias.casefold(), name)
                 if owner != name:
-                    self._refuse(name, "aliases", f"{alias!r} means [{owner}] already")
+                    self._refuse(name, "aliases", f"the alias {alias!r} means [{owner}] already")
 
     def _placed(self, text: str) -> str:
         """A path from the file's own folder, where there is such a file; otherwise the text."""
@@ -218,12 +227,10 @@ class _Reader:
                 return str((self.path.parent / text).absolute())
         return text
 
-    def _refuse(self, table: str | None, key: str | None, hint: str, kind: str = "") -> NoReturn:
+    def _refuse(self, table: str | None, key: str | None, said: str) -> NoReturn:
         """Raise BadSetting with the place of a mistake."""
         line = self._line(table, key)
         place = f"{self.path}{'' if line is None else f', line {line}'}{'' if table is None else f', [{table}]'}"
-        what = "" if key is None else f"{'no setting is called ' if kind else ''}{key}{';' if kind else ''} "
-        said = hint if key is not None and hint.startswith(f"{key} ") else f"{what}{hint}"
         raise BadSetting(f"{place}: {said}")
 
     def _lines(self) -> list[tuple[str | None, str]]:

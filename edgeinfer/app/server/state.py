@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.listening import Part, ServerOptions
@@ -28,6 +28,7 @@ from edgeinfer.app.server.properties import open_record, properties
 from edgeinfer.app.server.requests import AdapterScale, adapter_scales
 from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
+from edgeinfer.app.server.streaming import unless_gone
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
@@ -71,11 +72,17 @@ class ServerState:
         return self.defaults if presets is None else presets.defaults_of(model.model)
 
     @asynccontextmanager
-    async def model(self, name: str | None, n_answers: int = 0) -> AsyncIterator[PooledModel]:
-        """Reserve a model for a request of `n_answers` answers. Raises APIError if the queue is full."""
+    async def model(
+        self, name: str | None, n_answers: int = 0, request: Request | None = None
+    ) -> AsyncIterator[PooledModel]:
+        """Reserve a model for a request of `n_answers` answers; if the client leaves meanwhile, it is not opened.
+
+        Raises APIError if the queue is full or the client has gone.
+        """
         with self._counted(n_answers):
-            async with self.pool.use(name, loads=self.pool.limits.loads_on_demand) as model:
-                yield model
+            async with AsyncExitStack() as held:
+                use = held.enter_async_context(self.pool.use(name, loads=self.pool.limits.loads_on_demand))
+                yield await (use if request is None else unless_gone(use, request, lambda: None))
 
     @contextmanager
     def _counted(self, n: int) -> Iterator[None]:

@@ -41,7 +41,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation, as one response or as a stream of events."""
     state, n = server_state(request), body.n or 1
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, n))
+        model = await held.enter_async_context(state.model(body.model, n, request))
         loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
         followed = await asyncio.to_thread(_streams, body, model, state, n, loop)
         envelope = Envelope("chat.completion", model.name, model.llm.info.fingerprint[:16])

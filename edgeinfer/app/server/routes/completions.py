@@ -59,7 +59,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     state, n, prompts = server_state(request), body.n or 1, _prompts(body)
     _check(body, n)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, n * len(prompts)))
+        model = await held.enter_async_context(state.model(body.model, n * len(prompts), request))
         loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
         followed = await asyncio.to_thread(_streams, body, prompts, model, state, loop)
         envelope = Envelope("text_completion", model.name, model.llm.info.fingerprint[:16])

@@ -67,7 +67,7 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
 async def _computed(body: EmbeddingRequest, request: Request) -> tuple[str, list[Floats], int]:
     """The model's name, the embeddings of a request's texts, and the number of tokens read. Raises APIError."""
     texts, state = _texts(body), server_state(request)
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         if body.dimensions is not None and body.dimensions != model.llm.telemetry.work.width:
             width = model.llm.telemetry.work.width
             raise APIError(400, f"embeddings of {model.name} have {width} dimensions", param="dimensions")

@@ -39,7 +39,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, as one message or as a stream of events."""
     state = server_state(request)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1))
+        model = await held.enter_async_context(state.model(body.model, 1, request))
         stream = await asyncio.to_thread(_stream, body, model, state)
         if body.stream:
             return streaming(_events(body, model, stream, state), held.pop_all().aclose, ANTHROPIC)
@@ -51,7 +51,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
 async def count_tokens(body: CountTokensRequest, request: Request) -> Record:
     """Count the tokens of a conversation, with the tools that go with it."""
     state, chat = server_state(request), body.as_chat()
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         options, prompts = chat_options(chat, state.defaults_of(model)), model.llm.prompts
         return {"input_tokens": await asyncio.to_thread(prompts.n_tokens, messages_of(chat.messages), options)}
 

@@ -35,7 +35,7 @@ async def native_completion(body: NativeRequest, request: Request) -> Response:
     async with AsyncExitStack() as held:
         several = is_several(body.prompt)
         n_answers = (len(body.prompt) if several else 1) * (body.n or 1)
-        model = await held.enter_async_context(state.model(body.model, n_answers))
+        model = await held.enter_async_context(state.model(body.model, n_answers, request))
         prompts = await asyncio.to_thread(prompts_of, body.prompt, model.llm)
         return await answered(body, prompts, model, request, held, as_list=several or n_answers > 1)
 

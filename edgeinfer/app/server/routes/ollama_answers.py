@@ -67,7 +67,7 @@ async def _answer(body: AnswerRequest, request: Request, content: Content, begin
         await state.pool.keep(body.model, 0)
         return JSONResponse(frame.empty(content("", "", []), "unload"))
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, int(begin is not None)))
+        model = await held.enter_async_context(state.model(body.model, int(begin is not None), request))
         frame.loaded()
         if body.keep_alive is not None:
             model.keep_s = kept_s(body.keep_alive)

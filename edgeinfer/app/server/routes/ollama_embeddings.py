@@ -50,7 +50,7 @@ async def _vectors(
 ) -> tuple[list[Floats], int]:
     """The embeddings, and the number of tokens read. `cut`: leave out the end of what does not fit in the context."""
     state = server_state(request)
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         frame.loaded()
         if body.keep_alive is not None:
             model.keep_s = kept_s(body.keep_alive)

@@ -51,7 +51,7 @@ async def rerank(body: RerankRequest, request: Request) -> Record | list[Record]
         raise APIError(400, "there are no documents to rank", param="documents")
     documents = [entry if isinstance(entry, str) else entry.text for entry in given]
     state = server_state(request)
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         disconnected = threading.Event()
         ranked = _ranked(body.query, documents, model.llm, state.embedding, disconnected)
         scores, n_tokens = await unless_gone(ranked, request, disconnected.set)

@@ -35,7 +35,7 @@ async def responses(body: ResponseRequest, request: Request) -> Response:
     state = server_state(request)
     earlier = _earlier(body, state)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1))
+        model = await held.enter_async_context(state.model(body.model, 1, request))
         stream = await asyncio.to_thread(_stream, body, earlier, model, state)
         answer = _Answer(body, earlier, stream, ResponseObject(body, model.name), model, state)
         if body.stream:
@@ -52,7 +52,7 @@ async def input_tokens(body: ResponseRequest, request: Request) -> Record:
     """Count the tokens of an input, with its tools and what came before it."""
     state = server_state(request)
     earlier = _earlier(body, state)
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         chat = _chat(body, earlier)
         options, messages = chat_options(chat, state.defaults_of(model)), messages_of(chat.messages)
         prompts = model.llm.prompts
