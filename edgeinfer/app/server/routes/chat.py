@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from edgeinfer.app.server.errors import ANSWER_RESPONSES
+from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES
 from edgeinfer.app.server.followed import FollowedStream
 from edgeinfer.app.server.objects import (
     Envelope,
@@ -52,6 +52,17 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
         stats = state.answered(model, [each.stream for each in followed], body.id_slot, body.lora)
         choices = [_choice(number, each.stream, body, model) for number, each in enumerate(followed)]
         return JSONResponse(envelope.record(choices, usage=usage_record(stats), timings=timings_record(stats[0])))
+
+
+@ROUTER.post("/v1/chat/completions/input_tokens", responses=ERROR_RESPONSES)
+@ROUTER.post("/chat/completions/input_tokens", include_in_schema=False)
+async def input_tokens(body: ChatRequest, request: Request) -> Record:
+    """Count the tokens of a conversation, with the tools that go with it."""
+    state = server_state(request)
+    async with state.model(body.model, 0, request) as model:
+        options, prompts = chat_options(body, state.defaults_of(model)), model.llm.prompts
+        counted = await asyncio.to_thread(prompts.n_tokens, messages_of(body.messages), options)
+        return {"object": "response.input_tokens", "input_tokens": counted}
 
 
 def _streams(
