@@ -43,10 +43,10 @@ SAME = {
     "--parallel": "--parallel",
     "--lora": "--lora",
     "--tags": "--tags",
-    "--reasoning": "--enable-thinking",
     "--chat-template-file": "--chat-template-file",
     "--sleep-idle-seconds": "--idle-unload",
     "--models-max": "--most-models",
+    "--slot-save-path": "--slot-save-path",
 }
 """Flags whose values ours take as they are."""
 OWN = {
@@ -59,6 +59,7 @@ OWN = {
     "--chat-template": "",
     "--spec-type": "",
     "--alias": "",
+    "--reasoning": "",
     "--cors-origins": "",
     "--pooling": "",
     "--mcp-servers-json": "",
@@ -70,7 +71,7 @@ OWN = {
 """Flags with a value that are looked at below."""
 LEFT_OUT = {
     *("--batch-size", "--ubatch-size", "--n-gpu-layers", "-fa", "--cache-ram", "--reasoning-format"),
-    *("--grp-attn-n", "--grp-attn-w", "--slot-save-path", "--media-path"),
+    *("--grp-attn-n", "--grp-attn-w", "--media-path"),
     *("--spec-draft-n-max", "--spec-draft-n-min"),
 }
 """Flags with a value that change no answer, or that we have no word for."""
@@ -173,6 +174,8 @@ def server_flags(given: Given) -> list[str]:
     usual = "localhost" if "--tools" in given.values else "*"
     for origin in ORIGINS.get(asked := given.values.get("--cors-origins", usual), asked.split(",")):
         ours += ["--allow-origin", origin]
+    if "--reasoning" in given.values:  # llama-server's auto thinks wherever the template can, ours as the template says
+        ours += ["--enable-thinking", "off" if given.values["--reasoning"] == "off" else "on"]
     if "--pooling" in given.values:
         ours += ["--pooling", POOLING[given.values["--pooling"]]]
     off = {"slots": "--no-slots" in given.switches, "page": "--no-ui" in given.switches}

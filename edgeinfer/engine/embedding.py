@@ -156,7 +156,9 @@ class Embedder:
                 raise BadSetting("an empty text has no embedding; give some text")
             if len(tokens) > n_context:
                 raise ContextOverflow(
-                    f"the text is too large: it has {len(tokens)} tokens and the context holds {n_context}; shorten it"
+                    f"the text is too large: it has {len(tokens)} tokens and the context holds {n_context}; shorten it",
+                    len(tokens),
+                    n_context,
                 )
         pooled = [vector for group in self._groups(texts) for vector in self._read(group, pooling, progress)]
         return [self._finished(vector, normalized=normalized) for vector in pooled]

@@ -66,6 +66,8 @@ def test_parts_origins_and_names() -> None:
     assert [line[at + 1] for at, flag in enumerate(line) if flag == "--without"] == ["slots"]
     assert (value(line, "--alias"), value(line, "--pooling")) == ("a,b", "first")
     assert line.count("--allow-origin") == 3
+    thoughts = {word: value(ours(f"{TINY} --reasoning {word}"), "--enable-thinking") for word in ("on", "off", "auto")}
+    assert thoughts == {"on": "on", "off": "off", "auto": "on"}
     assert value(ours(TINY), "--allow-origin") == "*"
 
 
@@ -98,7 +100,17 @@ def test_what_we_have_not_ends_it(line: str) -> None:
 def test_our_flags_are_there() -> None:
     parameters = {name for parameter in _parameters() for name in parameter}
     own = {*launcher.SAME.values(), "--ctx", "--contexts", "--max-tokens", "--kv", "--spec", "--chat-template"}
-    own |= {"--presets", "--no-autoload", "--allow-origin", "--alias", "--pooling", "--without", "--mcp", "-m"}
+    own |= {
+        "--presets",
+        "--no-autoload",
+        "--allow-origin",
+        "--alias",
+        "--pooling",
+        "--without",
+        "--mcp",
+        "-m",
+        "--enable-thinking",
+    }
     assert own <= parameters
 
 

@@ -155,6 +155,10 @@ class ServeFlags:
     max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request body.")] = (
         "16MB"
     )
+    slot_save_path: Annotated[
+        Path | None,
+        typer.Option("--slot-save-path", metavar="FOLDER", help="Where clients may save the cache (POST /slots/N)."),
+    ] = None
     ready_json: Annotated[
         bool, typer.Option("--ready-json", help="Print a line of JSON to standard output when the server is ready.")
     ] = False
@@ -202,6 +206,7 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
         tags=_names(flags.tags, "--tags"),
         without=frozenset(_checked("--without", each, get_args(Part)) for each in flags.without or ()),
         pooling=None if flags.pooling is None else _checked("--pooling", flags.pooling, get_args(Pooling)),
+        slot_folder=flags.slot_save_path,
     )
 
 

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
@@ -39,7 +40,7 @@ class ServerOptions:
     unknown names are refused even while one model alone is open. Without `loads_on_demand`, only /models/load loads
     one. `tags`: words that lists show with the default model. `without`: parts of the server that are off. `pooling`:
     how rows of embeddings are combined (None: as the model's file says). `tools`: MCP servers whose trusted tools
-    clients may call.
+    clients may call. Clients save the cache to files in `slot_folder`, and not without one.
     """
 
     host: str = "127.0.0.1"
@@ -61,6 +62,7 @@ class ServerOptions:
     without: frozenset[Part] = frozenset()
     pooling: Pooling | None = None
     tools: tuple[ToolServer, ...] = ()
+    slot_folder: Path | None = None
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -71,6 +73,8 @@ class ServerOptions:
         """Raises BadSetting if others on the network could use the server without a key, and for useless patterns."""
         check_hosts(self.hosts)
         check_origins(self.origins)
+        if self.slot_folder is not None and not self.slot_folder.is_dir():
+            raise BadSetting(f"--slot-save-path {self.slot_folder}: there is no such folder")
         if self.key is not None and not self.key.strip():
             raise BadSetting("the key is empty; give one, or unset its variable to serve this computer alone")
         if self.key is not None and self.key != self.key.strip():

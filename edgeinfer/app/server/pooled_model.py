@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.slots import Slots
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
@@ -36,6 +37,7 @@ class PooledModel:
     need: MemoryNeed | None = None
     used_s: float = field(default_factory=time.monotonic)
     users: int = 0
+    slots: Slots = field(default_factory=Slots)
 
     @property
     def name(self) -> str:

@@ -21,10 +21,11 @@ from edgeinfer.app.server.listening import Part, ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
 from edgeinfer.app.server.model_downloads import Downloads
 from edgeinfer.app.server.model_pool import ModelPool
-from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.objects import Record, finished_stats
 from edgeinfer.app.server.ollama_models import DetailsCache
 from edgeinfer.app.server.pooled_model import PooledModel
 from edgeinfer.app.server.properties import open_record, properties
+from edgeinfer.app.server.requests import AdapterScale, adapter_scales
 from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
 from edgeinfer.app.server.streaming import unless_gone
@@ -32,6 +33,7 @@ from edgeinfer.app.server.streaming import unless_gone
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.engine.scheduler.stream import TextStream
 
 
 @dataclass(slots=True)
@@ -104,6 +106,21 @@ class ServerState:
             yield
         finally:
             self.n_answers -= n
+
+    def answered(
+        self,
+        model: PooledModel,
+        streams: Sequence[TextStream],
+        id_slot: int | None = None,
+        lora: Sequence[AdapterScale] | None = None,
+    ) -> list[Stats]:
+        """Count finished answers, and note in which slots they are; returns their stats."""
+        stats, scales = finished_stats(streams), None if lora is None else adapter_scales(lora)
+        self.metrics.answered(model.name, stats)
+        for stream in streams:
+            tokens = (*stream.prompt, *stream.tokens)
+            model.slots.put(model.slots.choose(tokens, id_slot, self.options.parallel), tokens, scales)
+        return stats
 
 
 def require_part(state: ServerState, part: Part) -> None:

@@ -60,31 +60,3 @@ async def props(request: Request, model: ModelName = None) -> Record:
         async with state.model(wanted.name) as opened:
             state.note(opened)
     return state.properties[wanted.name]
-
-
-@ROUTER.get("/slots", responses=PART_RESPONSES)
-async def slots(request: Request) -> list[Record]:
-    """The running and queued requests of all open models, and how many more could run."""
-    state, records = server_state(request), list[Record]()
-    require_part(state, "slots")
-    for model in state.pool.open:
-        answers = model.llm.telemetry.requests
-        for answer in answers:
-            live = answer.live
-            records.append(
-                {
-                    "id": len(records),
-                    "model": model.name,
-                    "is_processing": answer.is_active,
-                    "priority": answer.priority,
-                    "n_ctx": model.llm.info.n_context,
-                    "n_prompt_tokens": live.n_prompt,
-                    "n_prompt_tokens_processed": live.n_read,
-                    "n_decoded": live.n_generated,
-                    "tokens_per_second": live.decode_tok_s,
-                }
-            )
-        for _ in range(state.options.parallel - len(answers)):
-            idle = {"id": len(records), "model": model.name, "is_processing": False, "n_ctx": model.llm.info.n_context}
-            records.append(idle)
-    return records

@@ -22,7 +22,7 @@ from edgeinfer.app.server.anthropic_stream import (
     usage_of,
 )
 from edgeinfer.app.server.errors import ANTHROPIC_ANSWER_RESPONSES, ANTHROPIC_RESPONSES
-from edgeinfer.app.server.objects import Record, finished_stats
+from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import chat_options, messages_of
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
@@ -65,8 +65,7 @@ def _stream(body: MessagesRequest, model: PooledModel, state: ServerState) -> Te
 
 def _message(body: MessagesRequest, model: PooledModel, stream: TextStream, state: ServerState) -> Record:
     """The whole message."""
-    (stats,) = finished_stats([stream])
-    state.metrics.answered(model.name, [stats])
+    (stats,) = state.answered(model, [stream])
     reader = ContentReader(stream)
     content = reader.push(stream.text) + reader.finish()
     blocks = blocks_of(reader.new_thoughts(), content, reader.calls, shows_thoughts=body.shows_thoughts)
@@ -86,8 +85,7 @@ async def _events(
             yield event
     for event in blocks.end():
         yield event
-    (stats,) = finished_stats([stream])
-    state.metrics.answered(model.name, [stats])
+    (stats,) = state.answered(model, [stream])
     end = ending(stream, stats, body.stop_sequences or (), blocks.n_calls)
     yield anthropic_event("message_delta", delta=end, usage=usage_of(stats))
     yield anthropic_event("message_stop")

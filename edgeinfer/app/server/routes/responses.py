@@ -151,8 +151,7 @@ class _Answer:
         return self.frame.output(thoughts, content, reader.calls, is_cut=stats.finish_reason == "length")
 
     def _finished(self, output: list[Record], thoughts: str) -> Record:
-        (stats,) = finished_stats([self.stream])
-        self.state.metrics.answered(self.model.name, [stats])
+        (stats,) = self.state.answered(self.model, [self.stream])
         tokenizer = self.model.llm.prompts.tokenizer
         n_thoughts = len(tokenizer.encode(thoughts, add_special=False)) if thoughts else 0
         whole = self.frame.done(output, stats, n_thoughts)
