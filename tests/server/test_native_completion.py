@@ -128,8 +128,6 @@ def test_samplers_are_obeyed_or_refused(http: httpx.Client) -> None:
     ):
         refused = http.post("/completion", json={"prompt": PROMPT, field: value})
         assert refused.status_code == 400, field
-    refused = http.post("/completion", json={"prompt": PROMPT, "n_probs": 1, "post_sampling_probs": True})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "post_sampling_probs")
 
 
 def test_only_some_fields(http: httpx.Client) -> None:

@@ -22,7 +22,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stream import TextStream
 
 ROUTER = APIRouter(tags=["answers"])
@@ -35,7 +35,7 @@ async def responses(body: ResponseRequest, request: Request) -> Response:
     state = server_state(request)
     earlier = _earlier(body, state)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1))
+        model = await held.enter_async_context(state.model(body.model, 1, request))
         stream = await asyncio.to_thread(_stream, body, earlier, model, state)
         answer = _Answer(body, earlier, stream, ResponseObject(body, model.name), model, state)
         if body.stream:
@@ -52,9 +52,9 @@ async def input_tokens(body: ResponseRequest, request: Request) -> Record:
     """Count the tokens of an input, with its tools and what came before it."""
     state = server_state(request)
     earlier = _earlier(body, state)
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         chat = _chat(body, earlier)
-        options, messages = chat_options(chat, state.defaults), messages_of(chat.messages)
+        options, messages = chat_options(chat, state.defaults_of(model)), messages_of(chat.messages)
         prompts = model.llm.prompts
         counted = await asyncio.to_thread(prompts.chat, messages, options)
         return {"object": "response.input_tokens", "input_tokens": len(counted.prompt)}
@@ -110,7 +110,7 @@ def _chat(body: ResponseRequest, earlier: Sequence[Item]) -> ChatRequest:
 def _stream(body: ResponseRequest, earlier: Sequence[Item], model: PooledModel, state: ServerState) -> TextStream:
     """Create the stream of a request without starting it."""
     chat = _chat(body, earlier)
-    return model.llm.chat(messages_of(chat.messages), **chat_options(chat, state.defaults))
+    return model.llm.chat(messages_of(chat.messages), **chat_options(chat, state.defaults_of(model)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,7 @@ class _Answer:
         return self.frame.output(thoughts, content, reader.calls, is_cut=stats.finish_reason == "length")
 
     def _finished(self, output: list[Record], thoughts: str) -> Record:
-        (stats,) = finished_stats([self.stream])
-        self.state.metrics.answered(self.model.name, [stats])
+        (stats,) = self.state.answered(self.model, [self.stream])
         tokenizer = self.model.llm.prompts.tokenizer
         n_thoughts = len(tokenizer.encode(thoughts, add_special=False)) if thoughts else 0
         whole = self.frame.done(output, stats, n_thoughts)
