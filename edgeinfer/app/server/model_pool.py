@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgeinfer.app.plans.fit import require_model_file
 from edgeinfer.app.server.errors import RETRY_S, APIError
-from edgeinfer.app.server.slots import Slots
+from edgeinfer.app.server.slots import CacheSlots
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.file_names import model_name, without_quant
 from edgeinfer.models.local_model import LATEST
@@ -45,7 +45,7 @@ class PooledModel:
     keep_s: float | None = None
     used_s: float = field(default_factory=time.monotonic)
     users: int = 0
-    slots: Slots = field(default_factory=Slots)
+    slots: CacheSlots = field(default_factory=CacheSlots)
 
 
 class ModelPool:
