@@ -68,7 +68,7 @@ LEFT_OUT = {
 SWITCHES = {
     *("--offline", "--cont-batching", "--embedding", "--reranking", "--metrics", "--kv-unified", "--swa-full"),
     *("--slots", "--no-slots", "--verbose", "--no-ui", "--jinja", "--no-jinja", "--no-mmproj"),
-    *("--no-cache-idle-slots", "--no-models-autoload"),
+    *("--no-cache-idle-slots", "--no-models-autoload", "--backend_sampling"),
 }
 """Flags without a value."""
 KV_KINDS = {("q8_0", "q8_0"): "q8", ("q8_0", "q4_0"): "q8q4", ("q4_0", "q4_0"): "q4", ("f16", "f16"): "f16"}
