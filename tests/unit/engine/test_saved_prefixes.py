@@ -59,7 +59,7 @@ def test_a_dropped_text_is_read_again_and_others_are_not(tiny_model: Path) -> No
 
 
 def test_others_make_room_for_a_restored_text(tiny_model: Path, tmp_path: Path) -> None:
-    path, long = tmp_path / "text", "the hen in " * 100
+    path, long = tmp_path / "text", "the hen in " * 80
     with load(tiny_model) as llm:
         tokens, _ = answer(llm, long)
         llm.save_prefix(tokens, path)
