@@ -274,6 +274,9 @@ def test_models_are_loaded_on_request_alone(folder: Path) -> None:
     (folder / "presets.toml").write_text(TABLES.replace("max_tokens = 9\n", "load_on_startup = false\n", 1))
     with preset_server(folder, loads_on_demand=False) as running:
         assert names(running) == []
+        props = running.http().get("/props").json()
+        assert (props["role"], props["max_instances"], props["model_alias"]) == ("router", 2, "greedy")
+        assert names(running) == []
         with pytest.raises(openai.BadRequestError, match="greedy is not loaded; POST /models/load loads it"):
             answered(running, "greedy")
         assert running.http().post("/models/load", json={"model": "greedy"}).json()["success"]

@@ -31,18 +31,31 @@ def properties(model: PooledModel, options: ServerOptions, defaults: Options) ->
     return {
         "default_generation_settings": {"n_ctx": facts.n_context, "params": params},
         "total_slots": options.parallel,
-        "role": "router",
-        "max_instances": options.most_models,
-        "models_autoload": options.loads_on_demand,
+        **router_record(options),
         "model_alias": model.name,
         "model_path": model.path.name,
         "chat_template": next(iter(prompts.template.sources.values()), ""),
-        "build_info": f"edgeinfer {edgeinfer.__version__}",
         "device": model.llm.telemetry.device,
         "notices": list(facts.notices),
         "author_sampling": dict(prompts.sampling),
         "is_sleeping": False,
     }
+
+
+def router_record(options: ServerOptions) -> Record:
+    """What /props tells of the server itself."""
+    return {
+        "role": "router",
+        "max_instances": options.most_models,
+        "models_autoload": options.loads_on_demand,
+        "build_info": f"edgeinfer {edgeinfer.__version__}",
+    }
+
+
+def unopened_record(model: str, options: ServerOptions) -> Record:
+    """The properties of a server whose default model was not open yet."""
+    unknown = {"n_ctx": 0, "params": {}}
+    return {**router_record(options), "model_alias": model, "default_generation_settings": unknown, "is_sleeping": True}
 
 
 def open_record(model: PooledModel) -> Record:

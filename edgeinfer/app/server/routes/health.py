@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, PART_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.properties import unopened_record
 from edgeinfer.app.server.state import require_part, server_state
 
 ROUTER = APIRouter(tags=["health"])
@@ -41,7 +42,10 @@ async def metrics(request: Request) -> Response:
 
 @ROUTER.get("/props", responses=ERROR_RESPONSES)
 async def props(request: Request, model: ModelName = None) -> Record:
-    """A model (default: the default one) and its request parameters; one that is closed while idle stays closed."""
+    """A model (default: the default one) and its request parameters.
+
+    A model that is closed while idle stays closed, and a default model that is loaded on demand is not loaded for this.
+    """
     state = server_state(request)
     wanted = state.pool.default if model is None else await asyncio.to_thread(state.pool.find, model)
     found = state.pool.opened(wanted)
@@ -50,6 +54,8 @@ async def props(request: Request, model: ModelName = None) -> Record:
         return {**known, "is_sleeping": True}
     if found is not None:
         state.note(found)
+    elif model is None and wanted not in state.pool.names.first_models():
+        return unopened_record(wanted.name, state.options)
     else:
         async with state.model(wanted.name) as opened:
             state.note(opened)
