@@ -78,7 +78,7 @@ LEFT_OUT = {
 SWITCHES = {
     *("--offline", "--cont-batching", "--embedding", "--reranking", "--metrics", "--kv-unified", "--swa-full"),
     *("--slots", "--no-slots", "--verbose", "--no-ui", "--jinja", "--no-jinja", "--no-mmproj"),
-    *("--no-cache-idle-slots", "--no-models-autoload"),
+    *("--no-cache-idle-slots", "--no-models-autoload", "--backend_sampling"),
 }
 """Flags without a value."""
 POOLING = {"none": "none", "mean": "mean", "cls": "first", "last": "last"}

@@ -31,7 +31,7 @@ from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.stream import TextStream
-from edgeinfer.engine.session import Session, save_cached, saved_cache
+from edgeinfer.engine.session import Session, read_cache, write_cache
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
@@ -212,15 +212,17 @@ class LLM(TextReader):
         `lora`: the scales with which they did. Writes the whole file, or none if nothing is cached. Raises
         EdgeInferError.
         """
-        cached = self._pool.open()
-        try:
-            with self._pool.lock:
-                self._prefixes.copy(cached, tokens, self.adapters.scales_of(lora))
-            if cached.n_cached:
-                save_cached(cached, Path(path))
-            return cached.n_cached
-        finally:
-            cached.close()
+        scales = self.adapters.scales_of(lora)
+        with self._pool.lock:
+            cached = self._pool.open()
+            try:
+                self._prefixes.copy(cached, tokens, scales)
+                found, state = cached.save() if cached.n_cached else ((), b"")
+            finally:
+                cached.close()
+        if found:
+            write_cache(Path(path), found, state, scales)
+        return len(found)
 
     def restore_prefix(self, path: str | Path) -> tuple[int, ...]:
         """Cache what `save_prefix`, or a session, has saved, for answers that begin with it; returns its tokens.
@@ -228,7 +230,7 @@ class LLM(TextReader):
         Other prefixes give up their memory if need be. Raises EdgeInferError if the file is damaged or from another
         model or kind of device.
         """
-        saved = saved_cache(Path(path))
+        saved = read_cache(Path(path))
         with self._pool.lock:
             self._prefixes.restore(*saved)
         return tuple(saved[0])

@@ -126,14 +126,14 @@ class Session:
                 "what this session has read was given up to other answers, which needed the memory; "
                 "it can be saved once the session has answered again"
             )
-        save_cached(self._cached, Path(path))
+        write_cache(Path(path), *self._cached.save(), self._cached.scales)
 
     def restore(self, path: str | Path) -> None:
         """Continue from a saved file.
 
         Raises EdgeInferError if it is damaged or from another model or kind of device.
         """
-        self._cached.restore(*saved_cache(Path(path)))
+        self._cached.restore(*read_cache(Path(path)))
         self._last = None
 
     def stop(self) -> None:
@@ -159,13 +159,12 @@ class Session:
         return last if last[: len(cached)] == cached else cached
 
 
-def save_cached(cached: CachedSequence, path: Path) -> None:
-    """Save cached tokens and their state to a file; writes the whole file or nothing. Raises EdgeInferError."""
-    tokens, state = cached.save()
-    _write(path, seal(MAGIC, {"tokens": tokens, "scales": json.dumps(cached.scales)}, state))
+def write_cache(path: Path, tokens: Sequence[int], state: bytes, scales: tuple[float, ...]) -> None:
+    """Write cached tokens, their saved state and scales to a file, whole or not at all. Raises EdgeInferError."""
+    _write(path, seal(MAGIC, {"tokens": tokens, "scales": json.dumps(scales)}, state))
 
 
-def saved_cache(path: Path) -> tuple[list[int], bytes, tuple[float, ...]]:
+def read_cache(path: Path) -> tuple[list[int], bytes, tuple[float, ...]]:
     """The tokens, state and scales of a file, as `CachedSequence.restore` takes them.
 
     Raises EdgeInferError if it is damaged.

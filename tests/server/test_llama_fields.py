@@ -136,3 +136,35 @@ def test_the_window_of_penalties_is_obeyed(http: httpx.Client, path: str) -> Non
         return choice.get("text") or choice["message"]["content"]
 
     assert text(repeat_last_n=0) != text(repeat_last_n=-1)
+
+
+def test_the_tokens_of_a_conversation_are_counted(http: httpx.Client) -> None:
+    body = {**ROUTES["/v1/chat/completions"], "max_tokens": 1}
+    n_prompt = http.post("/v1/chat/completions", json=body).json()["usage"]["prompt_tokens"]
+    for path in ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"):
+        assert http.post(path, json=body).json()["input_tokens"] == n_prompt
+    long = {"messages": [{"role": "user", "content": "z" * 2000}]}
+    assert http.post("/v1/chat/completions/input_tokens", json=long).json()["input_tokens"] > 2000
+
+
+def test_the_prompt_is_shown_if_asked_for(http: httpx.Client) -> None:
+    body = {"messages": [{"role": "user", "content": "the hen"}], "max_tokens": 1}
+    told = http.post("/v1/chat/completions", json={**body, "verbose": True}).json()
+    assert "the hen" in told["__verbose"]["prompt"]
+    assert "__verbose" not in http.post("/v1/chat/completions", json=body).json()
+
+
+@pytest.mark.parametrize(
+    ("role", "fields", "status"),
+    [
+        ("user", {"add_generation_prompt": True, "continue_final_message": False}, 200),
+        ("assistant", {"add_generation_prompt": False, "continue_final_message": True}, 200),
+        ("assistant", {"add_generation_prompt": True, "continue_final_message": True}, 400),
+        ("user", {"add_generation_prompt": False}, 400),
+        ("user", {"continue_final_message": True}, 400),
+    ],
+)
+def test_where_an_answer_begins(http: httpx.Client, role: str, fields: dict[str, bool], status: int) -> None:
+    messages = [{"role": "user", "content": "the hen"}, {"role": role, "content": "an inn"}]
+    answer = http.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 1, **fields})
+    assert answer.status_code == status

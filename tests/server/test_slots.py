@@ -9,7 +9,7 @@ import pytest
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.listening import ServerOptions
-from edgeinfer.app.server.slots import Slots
+from edgeinfer.app.server.slots import CacheSlots
 from edgeinfer.errors import BadSetting
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import served
@@ -155,7 +155,7 @@ def test_without_a_folder_nothing_is_saved(tiny_model: Path, tmp_path: Path) -> 
 
 
 def test_a_slot_is_that_of_the_text_or_an_empty_one_or_the_oldest() -> None:
-    slots = Slots()
+    slots = CacheSlots()
     one, two, three = tuple(range(20)), tuple(range(100, 120)), tuple(range(200, 220))
     slots.put(slots.choose(one, None, 2), one)
     assert slots.choose((*one, 7), None, 2) == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.app.server.slots import Slots
+from edgeinfer.app.server.slots import CacheSlots
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
@@ -37,7 +37,7 @@ class PooledModel:
     need: MemoryNeed | None = None
     used_s: float = field(default_factory=time.monotonic)
     users: int = 0
-    slots: Slots = field(default_factory=Slots)
+    slots: CacheSlots = field(default_factory=CacheSlots)
 
     @property
     def name(self) -> str:

@@ -178,6 +178,21 @@ class ChatRequest(Sampling, ThoughtControl):
     modalities: list[str] | None = None
     thinking_budget_tokens: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
     parse_special: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    verbose: bool = False
+
+    def check_end(self) -> None:
+        """Raises APIError unless an answer begins after the last message, or continues one of the assistant."""
+        continues = self.messages[-1].role == "assistant"
+        if self.add_generation_prompt and self.continue_final_message:
+            message = "add_generation_prompt and continue_final_message cannot both be true"
+            raise APIError(400, message, param="continue_final_message")
+        if self.continue_final_message and not continues:
+            message = "continue_final_message needs a last message of the assistant"
+            raise APIError(400, message, param="continue_final_message")
+        if self.add_generation_prompt is False and not continues:
+            raise unsupported("an answer has to begin: leave add_generation_prompt out", "add_generation_prompt")
 
 
 SAME = frozenset({"temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty", "grammar"})
@@ -257,6 +272,7 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
         raise unsupported("edgeinfer answers with text only", "modalities")
     if body.functions is not None or body.function_call is not None:
         raise APIError(400, "functions and function_call are old: use tools and tool_choice", param="functions")
+    body.check_end()
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     options = options_of(body, defaults, limit)
     if body.logprobs:

@@ -14,7 +14,7 @@ from edgeinfer.engine.run.cached import n_common
 
 
 @dataclass(slots=True)
-class Slot:
+class CacheSlot:
     """Tokens that were read and written, and the scales of LoRA adapters with which that was done."""
 
     tokens: tuple[int, ...] = ()
@@ -22,11 +22,11 @@ class Slot:
     turn: int = 0
 
 
-class Slots:
+class CacheSlots:
     """The slots of one model. `n`: how many there are, which the server's options say."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, CacheSlot] = {}
         self._turn = 0
 
     def choose(self, tokens: Sequence[int], wanted: int | None, n: int) -> int:
@@ -44,14 +44,14 @@ class Slots:
     def put(self, number: int, tokens: Sequence[int], lora: dict[int | str, float] | None = None) -> None:
         """Remember what an answer, or a saved state, has left."""
         self._turn += 1
-        self._slots[number] = Slot(tuple(tokens), lora, self._turn)
+        self._slots[number] = CacheSlot(tuple(tokens), lora, self._turn)
 
     def tokens(self, number: int) -> tuple[int, ...]:
         """The tokens of a slot; () if nothing was given to it."""
-        return self._slots.get(number, Slot()).tokens
+        return self._slots.get(number, CacheSlot()).tokens
 
-    def slot(self, number: int, n: int) -> Slot:
+    def slot(self, number: int, n: int) -> CacheSlot:
         """A slot by its number. Raises APIError."""
         if not 0 <= number < n:
             raise APIError(400, f"Invalid slot ID: there is no slot {number}; there are 0 to {n - 1}", param="id_slot")
-        return self._slots.get(number, Slot())
+        return self._slots.get(number, CacheSlot())

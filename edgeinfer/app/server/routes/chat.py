@@ -51,18 +51,25 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
         await read_all(followed, request)
         stats = state.answered(model, [each.stream for each in followed], body.id_slot, body.lora)
         choices = [_choice(number, each.stream, body, model) for number, each in enumerate(followed)]
-        return JSONResponse(envelope.record(choices, usage=usage_record(stats), timings=timings_record(stats[0])))
+        told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0])}
+        if body.verbose:
+            told["__verbose"] = {"prompt": model.llm.prompts.tokenizer.decode(followed[0].stream.prompt)}
+        return JSONResponse(envelope.record(choices, **told))
 
 
 @ROUTER.post("/v1/chat/completions/input_tokens", responses=ERROR_RESPONSES)
 @ROUTER.post("/chat/completions/input_tokens", include_in_schema=False)
 async def input_tokens(body: ChatRequest, request: Request) -> Record:
-    """Count the tokens of a conversation, with the tools that go with it."""
+    """Count the tokens of a conversation, with its tools; llama-server's route."""
     state = server_state(request)
     async with state.model(body.model, 0, request) as model:
-        options, prompts = chat_options(body, state.defaults_of(model)), model.llm.prompts
-        counted = await asyncio.to_thread(prompts.n_tokens, messages_of(body.messages), options)
-        return {"object": "response.input_tokens", "input_tokens": counted}
+        return {"object": "response.input_tokens", "input_tokens": await n_prompt_tokens(body, model, state)}
+
+
+async def n_prompt_tokens(body: ChatRequest, model: PooledModel, state: ServerState) -> int:
+    """The number of tokens of a conversation, whether it fits or not. Raises APIError."""
+    options, messages = chat_options(body, state.defaults_of(model)), messages_of(body.messages)
+    return await asyncio.to_thread(model.llm.prompts.n_tokens, messages, options)
 
 
 def _streams(

@@ -24,6 +24,7 @@ from edgeinfer.app.server.anthropic_stream import (
 from edgeinfer.app.server.errors import ANTHROPIC_ANSWER_RESPONSES, ANTHROPIC_RESPONSES
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import chat_options, messages_of
+from edgeinfer.app.server.routes.chat import n_prompt_tokens
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
@@ -52,8 +53,7 @@ async def count_tokens(body: CountTokensRequest, request: Request) -> Record:
     """Count the tokens of a conversation, with the tools that go with it."""
     state, chat = server_state(request), body.as_chat()
     async with state.model(body.model, 0, request) as model:
-        options, prompts = chat_options(chat, state.defaults_of(model)), model.llm.prompts
-        return {"input_tokens": await asyncio.to_thread(prompts.n_tokens, messages_of(chat.messages), options)}
+        return {"input_tokens": await n_prompt_tokens(chat, model, state)}
 
 
 def _stream(body: MessagesRequest, model: PooledModel, state: ServerState) -> TextStream:

@@ -18,6 +18,7 @@ from edgeinfer.app.server.requests import ChatRequest, chat_options, messages_of
 from edgeinfer.app.server.responses_objects import ResponseObject
 from edgeinfer.app.server.responses_schemas import Item, ResponseRequest
 from edgeinfer.app.server.responses_stream import ResponseEvents
+from edgeinfer.app.server.routes.chat import n_prompt_tokens
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
@@ -53,11 +54,8 @@ async def input_tokens(body: ResponseRequest, request: Request) -> Record:
     state = server_state(request)
     earlier = _earlier(body, state)
     async with state.model(body.model, 0, request) as model:
-        chat = _chat(body, earlier)
-        options, messages = chat_options(chat, state.defaults_of(model)), messages_of(chat.messages)
-        prompts = model.llm.prompts
-        counted = await asyncio.to_thread(prompts.chat, messages, options)
-        return {"object": "response.input_tokens", "input_tokens": len(counted.prompt)}
+        n_tokens = await n_prompt_tokens(_chat(body, earlier), model, state)
+        return {"object": "response.input_tokens", "input_tokens": n_tokens}
 
 
 @ROUTER.get("/v1/responses/{identity}", responses=ERROR_RESPONSES)
