@@ -1,11 +1,11 @@
 """Runs random clients against a server for a while and checks what remains: memory, threads, files, cache, answers.
 
-Run: `python scripts/soak_server.py [--seconds S] [--clients N] [--model NAME] [--seed S] [--spec auto]`.
-Starts its own server, with clients that speak all of its protocols (`soak_protocols.py`): they wait for answers, read
-streams fast or slowly, disconnect during a body, a prompt or an answer, send malformed requests, and ask for schemas,
-embeddings, texts and too much. Prints the resources of the server's process as they change and, at rest, at the beginning and at the end; every
-kind of answer with its status; and problems: unexpected statuses (any from 500 on), streams that do not end as they
-must, memory that grows after the first third, answers that are still being generated, tasks, files or threads that
+Run: `python scripts/soak_server.py [--seconds S] [--clients N] [--model NAME] [--seed S] [--spec auto]`. Starts its own
+server, with clients that speak all of its protocols (`soak_protocols.py`): they wait for answers, read streams fast or
+slowly, disconnect during a body, a prompt or an answer, send malformed requests, and ask for schemas, embeddings, texts
+and too much. Prints the resources of the server's process as they change and, at rest, at the beginning and at the end;
+every kind of answer with its status; and problems: unexpected statuses (any from 500 on), streams that do not end as
+they must, memory that grows after the first third, answers that are still being generated, tasks, files or threads that
 remain. Pages of the cache are printed but not judged: stored prefixes hold some at rest.
 """
 
@@ -44,6 +44,8 @@ DESERVED = {200, 400, 401, 403, 404, 405, 413, 422}
 REST_S = 5.0
 N_LOOKS = 18
 MOST_GROWTH, MOST_GROWTH_MB = 0.02, 10.0
+POOL = min(32, (os.cpu_count() or 1) + 4)
+"""Threads that asyncio starts as it needs them, and keeps."""
 SERVES = "SOAK_SERVES"
 """Set in the environment of the server."""
 
@@ -321,7 +323,8 @@ def soak(server: Server, given: argparse.Namespace) -> int:
 
 def remaining(before: dict[str, float], after: dict[str, float]) -> list[str]:
     """What is held at rest that was not before, in words."""
-    more = [name for name in ("threads", "files", "tasks") if after[name] > before[name]]
+    more = [name for name in ("files", "tasks") if after[name] > before[name]]
+    more += ["threads"] if after["threads"] > before["threads"] + POOL else []
     busy = [name for name in ("active", "waiting", "busy slots") if after[name]]
     return [f"{name} {after[name]:.0f}, {before[name]:.0f} before" for name in (*more, *busy)]
 
