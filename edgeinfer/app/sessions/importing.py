@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, Role, State, figures_of
+from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, Role, State, figures_of, rounds_of
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import SessionsFailed
 from edgeinfer.text_values import user_path
@@ -111,6 +111,7 @@ def message_from(found: Mapping[str, object], number: int, parent: int | None, t
         model=words_at(found, "model", where),
         figures=figures_of(json.dumps(found.get("figures"))),
         attachments=_attachments(found.get("attachments"), where),
+        rounds=rounds_of(json.dumps(found.get("rounds") or [])),
     )
 
 
@@ -199,6 +200,8 @@ def _attachments(found: object, where: str) -> tuple[Attachment, ...]:
 
 MARK, END = "chat", "end"
 """MARK starts each comment, unless the head names another marker; END is in the last comment."""
+CALLS = "calls"
+"""Key of a comment above calls of tools, which stand before their message; the message's own comment has them too."""
 _HEAD = re.compile(r"\s*<!-- (\{.*\}) -->\n")
 _FENCED = re.compile(r"(`{3,})\n(.*)\n?\1\s*", re.DOTALL)
 
@@ -224,6 +227,8 @@ def chat_of_markdown(text: str) -> Chat:
         part, said = _about(comment, where), _said(body)
         if part.get("role") == "system":
             system = said
+        elif CALLS in part:
+            continue
         elif "file" in part:
             if not messages:
                 raise ValueError("a file stands before the first message")

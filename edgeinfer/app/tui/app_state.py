@@ -18,6 +18,7 @@ from edgeinfer.settings import Settings, find_option, load_settings, read_value
 if TYPE_CHECKING:
     from edgeinfer.app.catalogue.catalogue import Catalogue
     from edgeinfer.app.chat.personas import Personas
+    from edgeinfer.app.mcp.chat_tools import ChatTools
     from edgeinfer.app.sessions.autosave import Autosave
     from edgeinfer.app.sessions.snapshots import Snapshots
     from edgeinfer.app.sessions.store import SessionStore
@@ -72,6 +73,8 @@ class AppState:
     folder: Path
     """Folder for the app's histories."""
     snapshots: Snapshots | None = None
+    tools: ChatTools | None = None
+    """Tools that answers may call; None if chats have no MCP servers."""
     model: EngineModel | None = None
     catalogue: Catalogue | None = None
     """Catalogue of models, created on first use."""

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.conversation import FittedPrompt, Messages
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import DraftSpan, RequestProgress, Stats
+    from edgeinfer.models.text.answer_reader import AnswerReader
+    from edgeinfer.models.text.tools import ToolCall
 
 LOOK_S = 0.1
 """Seconds between two checks whether opening was cancelled."""
@@ -242,7 +244,14 @@ class JoinedSession:
 
 
 class JoinedStream:
-    """An answer generated in the engine's process. Iterate it once; `stop()` may be called from any thread."""
+    """An answer generated in the engine's process. Iterate it once; `stop()` may be called from any thread.
+
+    The chats of tabs have no tools: there is no reader of calls.
+    """
+
+    reader: AnswerReader | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning = ""
 
     def __init__(self, address: Address, request: WantAnswer, progress: Callable[[str, int, int], None] | None) -> None:
         self._address, self._request, self._progress = address, request, progress
@@ -258,6 +267,11 @@ class JoinedStream:
     def text(self) -> str:
         """The text so far."""
         return "".join(self._texts)
+
+    @property
+    def content(self) -> str:
+        """The text so far."""
+        return self.text
 
     def stop(self) -> None:
         """End the answer within a step; the text so far remains available."""

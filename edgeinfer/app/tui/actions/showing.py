@@ -78,7 +78,8 @@ class ShowingActions(ChatParts):
     def answer_entry(self, message: KeptMessage) -> AnswerEntry:
         """Build the transcript entry of an answer."""
         thinking = self.state.tuning.settings.face.thinking
-        return AnswerEntry(message.number, message.text, note=note_of(message), thinking=thinking)
+        note, rounds = note_of(message), message.rounds
+        return AnswerEntry(message.number, message.text, note=note, thinking=thinking, rounds=rounds)
 
     def entry_of(self, place: BranchPlace) -> ChatEntry:
         """Build the transcript entry of any message of the branch."""
