@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,8 @@ import openai
 import pytest
 import uvicorn
 
+from edgeinfer.app.mcp.chat_tools import ChatTools
+from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.listening import ServerOptions, listen
 from edgeinfer.app.server.model_pool import ModelPool
@@ -25,6 +28,7 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import LocalModel, path_model
 from edgeinfer.models.text import Tokenizer
 from tests.conftest import write_tiny_llama
+from tests.unit.app.mcp.conftest import PATHS, PROGRAM, require_package
 
 
 @dataclass
@@ -71,9 +75,13 @@ def served(
     others: list[LocalModel] | None = None,
     defaults: Options | None = None,
     lora: Sequence[Path] = (),
+    tools: ChatTools | None = None,
     **pool_options: object,
 ) -> Iterator[Running]:
-    """A server over a model, until the block ends. `defaults`: of answers, if requests do not say; `lora`: adapters."""
+    """A server over a model, until the block ends.
+
+    `defaults`: of answers, if requests do not say; `lora`: adapters; `tools`: for the page.
+    """
     options = options or ServerOptions(port=0)
     opened: list[LLM] = []
 
@@ -90,7 +98,7 @@ def served(
         async with pool.use(None):
             pass
         config = uvicorn.Config(
-            create_app(options, pool, defaults or {"temperature": 0.7}), log_config=None, lifespan="off"
+            create_app(options, pool, defaults or {"temperature": 0.7}, tools), log_config=None, lifespan="off"
         )
         server = uvicorn.Server(config)
         port = listener.getsockname()[1]
@@ -126,6 +134,19 @@ def served(
         thread.join(60)
         listener.close()
         assert not failures
+
+
+@contextmanager
+def tools_of(*kinds: str, trusted: frozenset[str] = frozenset()) -> Iterator[ChatTools]:
+    """The tools of servers of the official MCP package, of these kinds; they are starting. A call may take an hour."""
+    require_package()
+    env, commands = {"PYTHONPATH": PATHS}, [(kind, (sys.executable, str(PROGRAM), kind)) for kind in kinds]
+    tools = ChatTools([ToolServer(*each, env, trusted=trusted, call_limit_s=3600) for each in commands])
+    tools.start(lambda text: None)
+    try:
+        yield tools
+    finally:
+        tools.close()
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from edgeinfer.app.command_line.options import Command, Given, takes_settings
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
+    from edgeinfer.app.mcp.servers import ToolServer
     from edgeinfer.app.server.listening import ServerOptions
     from edgeinfer.app.server.running import Sidecar
     from edgeinfer.engine.llm import LLM
@@ -100,6 +102,14 @@ class ServeFlags:
         float | None,
         typer.Option("--idle-unload", metavar="S", help="Unload a model after S seconds idle.", min=1),
     ] = None
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mcp",
+            metavar="NAME",
+            help="Let the page at / use the tools of this MCP server, or of all; repeatable. Requires an API key.",
+        ),
+    ] = None
     max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request body.")] = (
         "16MB"
     )
@@ -143,7 +153,17 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
         most_body_bytes=flag_bytes(flags.max_body),
         aliases=_names(flags.alias),
         strict_names=flags.strict_names,
+        tool_servers=_tool_servers(flags.mcp or ()),
     )
+
+
+def _tool_servers(names: Sequence[str]) -> tuple[ToolServer, ...]:
+    """The MCP servers of these names. Raises BadSetting."""
+    if not names:
+        return ()
+    from edgeinfer.app.mcp.servers import chosen, read_servers
+
+    return chosen(read_servers(), names)
 
 
 def _names(aliases: str | None) -> tuple[str, ...]:

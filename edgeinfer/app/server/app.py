@@ -22,17 +22,22 @@ from edgeinfer.app.server.guard import Guard, request_id_of
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.app.server.routes import ROUTES
+from edgeinfer.app.server.routes.mcp import CALL_ROUTER
 from edgeinfer.app.server.state import Metrics, ServerState
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
+    from edgeinfer.app.mcp.chat_tools import ChatTools
     from edgeinfer.engine.requests.request import Options
 
 LOG = logging.getLogger("edgeinfer.server")
 
 
-def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> FastAPI:
-    """Build the server's application. `defaults`: options for fields that a request leaves out. Raises BadSetting."""
+def create_app(options: ServerOptions, pool: ModelPool, defaults: Options, tools: ChatTools | None = None) -> FastAPI:
+    """Build the server's application. `defaults`: options for fields that a request leaves out. Raises BadSetting.
+
+    `tools`: of MCP servers, for the page; the route that calls them is there only if they are.
+    """
     options.check()
     app = FastAPI(
         title="edgeinfer",
@@ -41,9 +46,9 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
         docs_url=None,
         redoc_url=None,
     )
-    app.state.server = ServerState(options, pool, Metrics(), defaults)
+    app.state.server = ServerState(options, pool, Metrics(), defaults, tools=tools)
     pool.note = app.state.server.note
-    for router in ROUTES.entries().values():
+    for router in (*ROUTES.entries().values(), *(() if tools is None else (CALL_ROUTER,))):
         app.include_router(router)
     for kind in (APIError, EdgeInferError, Exception):
         app.add_exception_handler(kind, _failed)

@@ -10,10 +10,14 @@ import ipaddress
 import os
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from edgeinfer.app.server.allowed import allows_host, allows_origin, check_hosts, check_origins
 from edgeinfer.errors import BadSetting
+
+if TYPE_CHECKING:
+    from edgeinfer.app.mcp.servers import ToolServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,8 @@ class ServerOptions:
     `origins`: web pages that may use the server; none by default. Both may be patterns (`allowed`). `parallel` requests
     run at a time and `queue` more may wait. A model that is idle for `idle_unload_s` is closed (None: never); at most
     `most_models` are open at a time. The default model answers to `aliases` too, of which the first is what it is
-    called; with `strict_names`, requests for unknown names are refused even while one model alone is open.
+    called; with `strict_names`, requests for unknown names are refused even while one model alone is open. The page may
+    call the tools of `tool_servers`.
     """
 
     host: str = "127.0.0.1"
@@ -39,15 +44,21 @@ class ServerOptions:
     most_body_bytes: int = 16 << 20
     aliases: tuple[str, ...] = ()
     strict_names: bool = False
+    tool_servers: tuple[ToolServer, ...] = ()
 
     def check(self) -> None:
-        """Raises BadSetting if others on the network could use the server without a key, and for useless patterns."""
+        """Raises BadSetting if others could use the server, or tools, without a key, and for useless patterns."""
         check_hosts(self.hosts)
         check_origins(self.origins)
         if self.key is not None and not self.key.strip():
             raise BadSetting("the key is empty; give one, or unset its variable to serve this computer alone")
         if self.key is not None and self.key != self.key.strip():
             raise BadSetting("the key begins or ends with white space, which clients cannot send; take it away")
+        if self.key is None and self.tool_servers:
+            raise BadSetting(
+                "with --mcp a key is needed, or all programs of this computer could call the tools: set "
+                "EDGEINFER_API_KEY to a long random text (python -c 'import secrets; print(secrets.token_urlsafe())')"
+            )
         if self.key is None and not is_loopback(self.host):
             raise BadSetting(
                 f"{self.host} can be reached from other computers, so that a key is needed: set EDGEINFER_API_KEY to "

@@ -32,6 +32,7 @@ from edgeinfer.engine.running import RunningNote
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
+    from edgeinfer.app.mcp.chat_tools import ChatTools
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.models.store import LocalModel
@@ -83,7 +84,8 @@ def run_server(
             aliases=options.aliases,
             strict_names=options.strict_names,
         )
-        app = create_app(options, pool, defaults)
+        tools = _start_tools(options)
+        app = create_app(options, pool, defaults, tools)
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -101,6 +103,8 @@ def run_server(
             watch.cancel()
             begin.cancel()
             await pool.close()
+            if tools is not None:
+                await asyncio.to_thread(tools.close)
         return await _code(begin)
 
     try:
@@ -108,6 +112,17 @@ def run_server(
             return asyncio.run(serve())
     finally:
         listener.close()
+
+
+def _start_tools(options: ServerOptions) -> ChatTools | None:
+    """Start the MCP servers whose tools the page may call; None if there are none. Raises BadSetting."""
+    if not options.tool_servers:
+        return None
+    from edgeinfer.app.mcp.chat_tools import ChatTools
+
+    tools = ChatTools(options.tool_servers)
+    tools.start(lambda failure: LOG.warning("note: %s", failure))
+    return tools
 
 
 async def _begin(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, listener: socket.socket) -> int:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anyio import CapacityLimiter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import HTTPConnection
 
@@ -26,9 +27,13 @@ from edgeinfer.app.server.properties import properties
 from edgeinfer.app.server.stored_responses import StoredResponses
 
 if TYPE_CHECKING:
+    from edgeinfer.app.mcp.chat_tools import ChatTools
     from edgeinfer.app.server.model_pool import PooledModel
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
+
+MOST_CALLS_AT_ONCE = 8
+"""Calls of tools that run at a time; others wait."""
 
 
 @dataclass(slots=True)
@@ -37,7 +42,7 @@ class ServerState:
 
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
     answers. `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of
-    the default model, once it was open.
+    the default model, once it was open. `tools`: of MCP servers, for the page; `call_limiter`: of calls at a time.
     """
 
     options: ServerOptions
@@ -50,6 +55,8 @@ class ServerState:
     n_pulls: int = 0
     responses: StoredResponses = field(default_factory=StoredResponses)
     properties: Record | None = None
+    tools: ChatTools | None = None
+    call_limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(MOST_CALLS_AT_ONCE))
 
     def note(self, model: PooledModel) -> None:
         """Keep the properties of the default model, which was opened."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeinfer.app.chat.beginning import Beginning, TypedAhead
 from edgeinfer.app.opening.loading import answer_options
@@ -88,3 +88,9 @@ class AppState:
     """Progress of opening a model, or "" if none is being opened."""
     typed: TypedAhead = field(default_factory=TypedAhead)
     """Input typed before the app took over the terminal."""
+
+    @property
+    def offered_functions(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that answers may call, as the model is told of them; none before their servers have started."""
+        toolbox = None if self.tools is None else self.tools.toolbox
+        return () if toolbox is None else tuple(tool.function for tool in toolbox.tools.values())

@@ -6,7 +6,7 @@ In: the engine's address, settings. Out: an implementation of `tui.engine`'s Mod
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -136,17 +136,20 @@ class JoinedPrompts:
         self._ask = ask
 
     def render(
-        self, messages: Messages, tools: None = None, variables: Mapping[str, Any] = MappingProxyType({})
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
-        return self._ask(str, "render", _records(messages), None, dict(variables))
+        return self._ask(str, "render", _records(messages), tools, dict(variables))
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
         from edgeinfer.engine.requests.conversation import FittedPrompt
 
         return self._ask(FittedPrompt, "fitted", _records(messages), max_tokens)
 
-    def n_tokens(self, messages: Messages) -> int:
-        return self._ask(int, "n_tokens", _records(messages))
+    def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
+        return self._ask(int, "n_tokens", _records(messages), options)
 
 
 class JoinedReadings:

@@ -202,12 +202,18 @@ class ScriptedSession:
 class ScriptedPrompts:
     """Words are tokens here."""
 
-    def render(self, messages: Messages, tools: None = None, variables: Mapping[str, Any] = NO_VARIABLES) -> str:
+    def render(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
         chat = [Message.of(message) for message in messages]
-        return "".join(f"<|{message.role}|> {message.content}\n" for message in chat)
+        told = "".join(f"<|tool|> {tool['function']['name']}\n" for tool in tools or ())
+        return told + "".join(f"<|{message.role}|> {message.content}\n" for message in chat)
 
-    def n_tokens(self, messages: Messages) -> int:
-        return len(self.render(messages).split())
+    def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
+        return len(self.render(messages, (options or {}).get("tools")).split())
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
         return fit(messages, lambda kept: range(self.n_tokens(kept)), FACTS.n_context, max_tokens)

@@ -98,6 +98,23 @@ async def test_a_call_is_asked_made_shown_folded_and_kept(make: Make, tools: New
     assert (second[1].content, second[2].content) == ("Let me see.\n", "3")
 
 
+async def test_the_prompt_and_the_context_have_the_tools(make: Make, tools: NewTools) -> None:
+    app = make(Script("Hi."), tools=tools("good"))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Hello")
+        await quiet(app, pilot)
+        await wait_until(pilot, lambda: app.chat_screen.context_bar.text)
+        without = app.chat_screen.chat.prompt()
+        assert app.state.model is not None
+        n_without = app.state.model.prompts.n_tokens(without)
+        await wait_until(pilot, lambda: f"{n_without + 2 * 8} of 1,000" in str(app.chat_screen.context_bar.text))
+        await say(pilot, "/prompt")
+        await wait_until(pilot, lambda: isinstance(app.screen, ViewerScreen))
+        text = str(app.screen.query_one("#viewer-text").render())
+        assert text.startswith("<|tool|> add\n<|tool|> fail\n")
+        assert text.endswith("<|assistant|> Hi.")
+
+
 async def test_forks_and_reopened_chats_keep_calls_and_tell_them_again(make: Make, tools: NewTools) -> None:
     script = Script(calls(ADD), "3", "yes", "indeed")
     app = make(script, tools=tools("good", trusted=None))

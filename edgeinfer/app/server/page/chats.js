@@ -3,7 +3,7 @@
 
 export const FORMAT = 1;
 export const SETTINGS = Object.freeze({
-  model: "", temperature: null, top_p: null, max_tokens: null, thinking: "", tools: "",
+  model: "", temperature: null, top_p: null, max_tokens: null, thinking: "", tools: "", mcp: true,
 });
 const TITLE_CHARACTERS = 60;
 const ROLES = ["user", "assistant", "summary"];
@@ -74,19 +74,24 @@ export function requestMessages(chat, leaf = chat.leaf) {
     }
     const sent = { role: message.role === "assistant" ? "assistant" : "user", content: message.text };
     if (message.thoughts) sent.reasoning_content = message.thoughts;
-    if (message.tool_calls?.length) sent.tool_calls = message.tool_calls;
+    if (message.tool_calls?.length) sent.tool_calls = message.tool_calls.map(({ id, type, function: called }) => ({ id, type, function: called }));
     return sent;
   })];
 }
 
-/** The body of a request that goes on after `leaf`. Throws an Error whose message says what is wrong in the settings. */
-export function requestBody(chat, leaf) {
+/**
+ * The body of a request that goes on after `leaf`; `offered`: further functions that the answer may call, unless the
+ * chat's own have their names. Throws an Error whose message says what is wrong in the settings.
+ */
+export function requestBody(chat, leaf, offered = []) {
   const { model, temperature, top_p, max_tokens, thinking, tools } = chat.settings;
   const body = { messages: requestMessages(chat, leaf), stream: true, stream_options: { include_usage: true } };
   if (model) body.model = model;
   for (const [name, value] of Object.entries({ temperature, top_p, max_tokens })) if (value !== null) body[name] = value;
   if (thinking) body.enable_thinking = thinking === "on";
-  if (tools.trim()) body.tools = toolsOf(tools);
+  const own = tools.trim() ? toolsOf(tools) : [], names = new Set(own.map((tool) => tool.function.name));
+  const all = [...own, ...offered.filter(({ name }) => !names.has(name)).map((called) => ({ type: "function", function: called }))];
+  if (all.length) body.tools = all;
   return body;
 }
 
@@ -153,7 +158,7 @@ export function fromJson(text) {
 const wordsAt = (record, key) => (typeof record[key] === "string" ? record[key] : "");
 
 function settingsOf(found) {
-  const kinds = { model: "string", temperature: "number", top_p: "number", max_tokens: "number", thinking: "string", tools: "string" };
+  const kinds = { model: "string", temperature: "number", top_p: "number", max_tokens: "number", thinking: "string", tools: "string", mcp: "boolean" };
   const fits = ([name, kind]) => typeof found?.[name] === kind;
   return Object.fromEntries(Object.entries(kinds).filter(fits).map(([name]) => [name, found[name]]));
 }

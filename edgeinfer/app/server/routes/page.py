@@ -36,6 +36,7 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 FILES = (
     "page.css",
     "icon.svg",
+    "calls.js",
     "chats.js",
     "dialogs.js",
     "elements.js",
