@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.sessions.exporting import export_chat
+from edgeinfer.app.sessions.records import MadeCall, ToolRound
+from edgeinfer.app.sessions.store import SessionStore
 from tests.server.chromium_page import ask, browser, faults, opened, requires_chromium
 from tests.server.conftest import Running, served, tools_of
 
@@ -117,6 +120,23 @@ def test_trusted_tools_are_listed_and_called_at_once(page: Any) -> None:
     page.click("#settings >> text=Save")
     ask(page, "Without")
     assert "tools" not in bodies[-1]
+
+
+def test_calls_of_a_chat_of_the_app_are_shown_and_sent(page: Any, tmp_path: Path) -> None:
+    rounds = (ToolRound("See:", (MadeCall("add", ADD[1], "3"), MadeCall("fail", "{}", "no", failed=True)), "Hm."),)
+    with SessionStore(tmp_path / "chats.db") as store:
+        session = store.create(None, None).number
+        question = store.add(session, None, "user", "What is it?")
+        store.add(session, question.number, "assistant", "It is 3.", rounds=rounds)
+        page.set_input_files("#file", export_chat(store, session, tmp_path / "chat.json"))
+    page.wait_for_selector("text=It is 3.")
+    assert page.locator(".call-end").all_inner_texts() == ["gave: 3", "failed: no"]
+    bodies = in_turn(page, "Yes.")
+    ask(page, "Sure?")
+    assert [message["role"] for message in bodies[0]["messages"]] == [
+        "user", "assistant", "tool", "tool", "assistant", "user"
+    ]  # fmt: skip
+    assert results(bodies[0]) == ["3", "no"]
 
 
 def test_a_call_is_stopped_and_a_reloaded_page_calls_nothing_by_itself(page: Any) -> None:

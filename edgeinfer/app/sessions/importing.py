@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from edgeinfer.app.sessions.page_calls import with_rounds
 from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, Role, State, figures_of, rounds_of
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import SessionsFailed
@@ -141,6 +142,7 @@ def _own(found: Mapping[str, object]) -> Chat:
         raise ValueError('it has no list "messages"')
     messages: list[KeptMessage] = []
     seen: set[int | None] = {None}
+    objects: dict[int, Mapping[str, object]] = {}
     for place, one in enumerate(listed, 1):
         where = f"message {place}"
         if not isinstance(one, dict):
@@ -151,8 +153,9 @@ def _own(found: Mapping[str, object]) -> Chat:
         if parent not in seen or (parent is None and one.get("parent") is not None):
             raise ValueError(f'"parent" of {where} is no message before it')
         seen.add(number)
+        objects[number] = one
         messages.append(message_from(one, number, parent, words_at(one, "text", where) or "", where))
-    return session_from(found, words_at(found, "system", "the chat")), tuple(messages)
+    return session_from(found, words_at(found, "system", "the chat")), with_rounds(messages, objects)
 
 
 def _listed(listed: Sequence[object], title: str) -> Chat:

@@ -77,6 +77,7 @@ export class Calls {
     try {
       call.result = await page.withKey(() => server.callTool(name, args || "{}", abort.signal));
     } catch (failure) {
+      if (page.isLeaving) return false; // it is asked for again
       const isStopped = failure.name === "AbortError";
       call.result = { text: isStopped ? STOPPED : `The call failed: ${failure.message}`, failed: true };
     }

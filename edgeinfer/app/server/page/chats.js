@@ -141,7 +141,7 @@ export function fromJson(text) {
   const chat = newChat(wordsAt(found, "system"), settingsOf(found.settings));
   chat.title = wordsAt(found, "title") || "Imported chat";
   chat.created_s = Number(found.created_s) || chat.created_s;
-  const seen = new Set([null]);
+  const seen = new Set([null]), withCalls = [];
   for (const message of found.messages) {
     if (!Number.isSafeInteger(message?.number) || seen.has(message.number) || !seen.has(message.parent ?? null)) {
       throw new Error("a message has no number of its own, or its parent is no message before it");
@@ -149,10 +149,30 @@ export function fromJson(text) {
     if (!ROLES.includes(message.role)) throw new Error(`message ${message.number} has no role that there is`);
     seen.add(message.number);
     const files = (message.attachments ?? []).map((file) => `\n\n${file.name}:\n${fenced(file.text ?? "")}`);
-    chat.messages.push({ ...message, parent: message.parent ?? null, text: wordsAt(message, "text") + files.join(""), attachments: [] });
+    const { rounds, ...kept } = message;
+    chat.messages.push({ ...kept, parent: message.parent ?? null, text: wordsAt(message, "text") + files.join(""), attachments: [] });
+    if (Array.isArray(rounds)) withCalls.push([chat.messages.at(-1), rounds]);
   }
+  for (const [message, rounds] of withCalls) putRoundsBefore(chat, message, rounds);
   chat.leaf = seen.has(found.leaf) && found.leaf ? found.leaf : (chat.messages.at(-1)?.number ?? null);
   return chat;
+}
+
+/** The app keeps calls of tools with their answer; here they are messages before it. */
+function putRoundsBefore(chat, answer, rounds) {
+  const { leaf } = chat, { created_s, model } = answer;
+  let { parent } = answer;
+  for (const { text, thoughts, calls } of rounds) {
+    const made = calls.map(({ name, arguments: args, result, failed }, place) => ({
+      id: `call_${answer.number}_${place}`, type: "function", function: { name, arguments: args }, result: { text: result, failed },
+    }));
+    parent = add(chat, parent, "assistant", text, { created_s, model, thoughts, tool_calls: made }).number;
+    for (const { id, function: { name }, result } of made) {
+      parent = add(chat, parent, "user", result.text, { created_s, tool_call_id: id, name, failed: result.failed }).number;
+    }
+  }
+  Object.assign(answer, { parent });
+  chat.leaf = leaf;
 }
 
 const wordsAt = (record, key) => (typeof record[key] === "string" ? record[key] : "");

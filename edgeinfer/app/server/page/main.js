@@ -15,6 +15,7 @@ const $ = (id) => document.getElementById(id);
 class Page {
   constructor() {
     this.running = null; // {chat, message, abort, began}: the answer that is being written
+    this.isLeaving = false;
     this.models = [];
     this.calls = new Calls(this);
     this.transcript = new Transcript($("transcript"), {
@@ -305,7 +306,8 @@ class Page {
       if (event.altKey && event.code === "KeyT") { event.preventDefault(); this.transcript.toggleThoughts(); }
     });
     addEventListener("storage", (event) => this.changedElsewhere(storage.chatAt(event.key)));
-    addEventListener("pagehide", () => { if (this.running) this.keep(this.running.chat); });
+    addEventListener("pagehide", () => { this.isLeaving = true; if (this.running) this.keep(this.running.chat); });
+    addEventListener("pageshow", () => { this.isLeaving = false; });
   }
 
   typed(event) {
