@@ -78,10 +78,7 @@ def served(
     tools: ChatTools | None = None,
     **pool_options: object,
 ) -> Iterator[Running]:
-    """A server over a model, until the block ends.
-
-    `defaults`: of answers, if requests do not say; `lora`: adapters; `tools`: for the page.
-    """
+    """A server over a model, until the block ends. `defaults`: of answers; `lora`: adapters; `tools`: for the page."""
     options = options or ServerOptions(port=0)
     opened: list[LLM] = []
 
@@ -97,10 +94,8 @@ def served(
         pool = ModelPool(open_model, lambda: others or [], path_model(default), **pool_options)
         async with pool.use(None):
             pass
-        config = uvicorn.Config(
-            create_app(options, pool, defaults or {"temperature": 0.7}, tools), log_config=None, lifespan="off"
-        )
-        server = uvicorn.Server(config)
+        app = create_app(options, pool, defaults or {"temperature": 0.7}, tools)
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
         port = listener.getsockname()[1]
         found.append(Running(f"http://127.0.0.1:{port}", pool, asyncio.get_running_loop(), options.key, opened))
         ending.append(lambda: setattr(server, "should_exit", True))

@@ -112,7 +112,7 @@ async def test_the_prompt_and_the_context_have_the_tools(make: Make, tools: NewT
         await wait_until(pilot, lambda: isinstance(app.screen, ViewerScreen))
         text = str(app.screen.query_one("#viewer-text").render())
         assert text.startswith("<|tool|> add\n<|tool|> fail\n")
-        assert text.endswith("<|assistant|> Hi.")
+        assert text.endswith("<|assistant|> Hi.\n")
 
 
 async def test_forks_and_reopened_chats_keep_calls_and_tell_them_again(make: Make, tools: NewTools) -> None:
@@ -207,7 +207,7 @@ async def test_servers_that_fail_are_told_and_the_chat_goes_on(
         assert [call.failed for call in last(app).rounds[0].calls] == [True, True, False]
         assert "out of cheese" in last(app).rounds[0].calls[0].result
         assert last(app).text == "Well."
-        assert any("no licence for Tuesdays" in text for text in told)
+        await wait_until(pilot, lambda: any("no licence for Tuesdays" in text for text in told))
         await say(pilot, "/tools")
         await wait_until(pilot, lambda: isinstance(app.screen, ViewerScreen))
         assert "failed: broken ended" in str(app.screen.query_one("#viewer-text").render())

@@ -21,7 +21,7 @@ from edgeinfer.app.tui.text.neutral import neutral
 
 PAUSE_S = 0.6
 """Seconds without a key after which keys count."""
-KEYS = "y: call it once   a: always for this tool   n: no   Escape: stop the answer"
+KEYS = "y: call it once · a: always for this tool · n: no · Escape: stop the answer"
 
 
 ANSWERS = {"y": Permission.ONCE, "a": Permission.FROM_NOW_ON, "n": Permission.NO, "escape": None}
@@ -42,9 +42,9 @@ class CallQuestion(ModalScreen[Permission | None]):
     DEFAULT_CSS = """
     CallQuestion { align: center bottom; background: transparent; }
     CallQuestion > Vertical {
-        width: 100%; height: auto; max-height: 80%; padding: 0 1; background: $surface; border-top: solid $warning;
+        width: 100%; height: auto; padding: 0 1; background: $surface; border-top: solid $warning;
     }
-    CallQuestion VerticalScroll { height: auto; max-height: 1fr; }
+    CallQuestion VerticalScroll { height: auto; max-height: 50vh; }
     CallQuestion .call-head { color: $text-warning; }
     CallQuestion Static { height: auto; }
     """
