@@ -6,27 +6,32 @@ import asyncio
 import faulthandler
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
 import pytest
 import uvicorn
 
-from edgeinfer.app.mcp.chat_tools import ChatTools
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.listening import ServerOptions, listen
+from edgeinfer.app.server.model_list import ModelList
 from edgeinfer.app.server.model_pool import ModelPool
+from edgeinfer.app.server.pooled_model import PoolLimits
+from edgeinfer.app.server.presets import Presets
+from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.loading import load
+from edgeinfer.engine.loading import load, load_with
 from edgeinfer.engine.requests.request import Options
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import LocalModel, path_model
 from edgeinfer.models.text import Tokenizer
+from edgeinfer.steps import Progress
 from tests.conftest import write_tiny_llama
 from tests.unit.app.mcp.conftest import PATHS, PROGRAM, require_package
 
@@ -40,6 +45,7 @@ class Running:
     loop: asyncio.AbstractEventLoop
     key: str | None = None
     opened: list[LLM] = field(default_factory=list)
+    tools: ServedTools = field(default_factory=lambda: ServedTools(()))
     clients: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -75,46 +81,50 @@ def served(
     others: list[LocalModel] | None = None,
     defaults: Options | None = None,
     lora: Sequence[Path] = (),
-    tools: ChatTools | None = None,
-    **pool_options: object,
+    presets: Presets | None = None,
+    reread: Callable[[], Presets] | None = None,
+    aliases: Sequence[str] = (),
+    **limits: object,
 ) -> Iterator[Running]:
-    """A server over a model, until the block ends. `defaults`: of answers; `lora`: adapters; `tools`: for the page."""
+    """A server over a model, until the block ends. `defaults`: of answers, if requests do not say; `lora`: adapters.
+
+    With `presets`, these say which model is the default one.
+    """
     options = options or ServerOptions(port=0)
     opened: list[LLM] = []
 
-    def open_model(path: Path) -> LLM:
-        opened.append(loaded(path, options, lora))
+    def open_model(model: LocalModel, progress: Progress) -> LLM:
+        if names.presets is None:
+            opened.append(loaded(model.path, options, lora))
+        else:
+            own = replace(names.presets.settings_of(model).load, spec="off", parallel=options.parallel)
+            opened.append(load_with(model.path, replace(own, progress=progress)))
         return opened[-1]
 
-    listener = listen(options.host, 0)
-    found: list[Running] = []
-    ready = threading.Event()
+    given = path_model(default) if presets is None else None
+    names = ModelList(lambda: others or [], given, aliases, presets, reread)
+
+    listener, found, ready = listen(options.host, 0), list[Running](), threading.Event()
 
     async def serve() -> None:
-        pool = ModelPool(open_model, lambda: others or [], path_model(default), **pool_options)
-        async with pool.use(None):
-            pass
-        app = create_app(options, pool, defaults or {"temperature": 0.7}, tools)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
-        port = listener.getsockname()[1]
-        found.append(Running(f"http://127.0.0.1:{port}", pool, asyncio.get_running_loop(), options.key, opened))
+        pool = ModelPool(open_model, names, PoolLimits(**limits))  # type: ignore[arg-type]
+        for first in names.first_models():
+            async with pool.use(first.name):
+                pass
+        app = create_app(options, pool, defaults or {"temperature": 0.7})
+        config = uvicorn.Config(app, log_config=None, lifespan="off")
+        server = uvicorn.Server(config)
+        tools = app.state.server.tools
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        found.append(Running(url, pool, asyncio.get_running_loop(), options.key, opened, tools))
         ending.append(lambda: setattr(server, "should_exit", True))
         ready.set()
         await server.serve(sockets=[listener])
+        await asyncio.to_thread(tools.close)
         await pool.close()
 
-    ending: list[Callable[[], None]] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as reason:
-            failures.append(reason)
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=run, name="server")
+    ending, failures = list[Callable[[], None]](), list[BaseException]()
+    thread = threading.Thread(target=_run, args=(serve, failures, ready), name="server")
     thread.start()
     if not ready.wait(60):
         faulthandler.dump_traceback()
@@ -131,17 +141,21 @@ def served(
         assert not failures
 
 
-@contextmanager
-def tools_of(*kinds: str, trusted: frozenset[str] = frozenset()) -> Iterator[ChatTools]:
-    """The tools of servers of the official MCP package, of these kinds; they are starting. A call may take an hour."""
-    require_package()
-    env, commands = {"PYTHONPATH": PATHS}, [(kind, (sys.executable, str(PROGRAM), kind)) for kind in kinds]
-    tools = ChatTools([ToolServer(*each, env, trusted=trusted, call_limit_s=3600) for each in commands])
-    tools.start(lambda text: None)
+def _run(serve: Callable[[], Coroutine[Any, Any, None]], failures: list[BaseException], ready: threading.Event) -> None:
+    """Run a server; `ready` is set if it fails too."""
     try:
-        yield tools
+        asyncio.run(serve())
+    except BaseException as reason:
+        failures.append(reason)
     finally:
-        tools.close()
+        ready.set()
+
+
+def good_tools(*trusted: str, kind: str = "good") -> ToolServer:
+    """A server of the official MCP package, some of whose tools are trusted. A call may take an hour."""
+    require_package()
+    command = sys.executable, str(PROGRAM), kind
+    return ToolServer(kind, command, {"PYTHONPATH": PATHS}, trusted=frozenset(trusted), call_limit_s=3600)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from edgeinfer.app.sessions.exporting import export_chat
 from edgeinfer.app.sessions.records import MadeCall, ToolRound
 from edgeinfer.app.sessions.store import SessionStore
 from tests.server.chromium_page import ask, browser, faults, opened, requires_chromium
-from tests.server.conftest import Running, served, tools_of
+from tests.server.conftest import Running, good_tools, served
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = requires_chromium()
@@ -24,8 +24,8 @@ __all__ = ["browser", "faults"]  # fixtures
 @pytest.fixture(scope="module")
 def tooled(long_model: Path) -> Iterator[Running]:
     """A server with tools of a server of the official MCP package."""
-    options = ServerOptions(port=0, key="secret")
-    with tools_of("good", trusted=frozenset({"fail"})) as tools, served(long_model, options, tools=tools) as running:
+    options = ServerOptions(port=0, key="secret", tools=(good_tools("fail"),))
+    with served(long_model, options) as running:
         yield running
 
 
@@ -70,8 +70,8 @@ def results(body: Any) -> list[str]:
     return [message["content"] for message in body["messages"] if message["role"] == "tool"]
 
 
-ADD = ("add", '{"a": 1, "b": 2}')
-PROCESS = ("process", "{}")
+ADD = ("good_add", '{"a": 1, "b": 2}')
+PROCESS = ("good_process", "{}")
 
 
 def test_calls_of_tools_are_made_once_the_person_allows_them(page: Any) -> None:
@@ -81,7 +81,7 @@ def test_calls_of_tools_are_made_once_the_person_allows_them(page: Any) -> None:
     page.fill("#input", "What is 1 + 2?")
     page.keyboard.press("Enter")
     page.wait_for_selector("[aria-label='May process be called?']")
-    assert "add" in [tool["function"]["name"] for tool in bodies[0]["tools"]]
+    assert "good_add" in [tool["function"]["name"] for tool in bodies[0]["tools"]]
     assert "May add of good be called with this?" in page.inner_text(".call:first-child .question")
     assert called == []
     page.click("[aria-label='May add be called?'] >> text=Allow")
@@ -97,7 +97,9 @@ def test_calls_of_tools_are_made_once_the_person_allows_them(page: Any) -> None:
 
 
 def test_trusted_tools_are_listed_and_called_at_once(page: Any) -> None:
-    bodies = in_turn(page, [("fail", '{"reason": "not today"}')], [ADD], [ADD], "Done.", [ADD], "Refused.", "No tools.")
+    bodies = in_turn(
+        page, [("good_fail", '{"reason": "not today"}')], [ADD], [ADD], "Done.", [ADD], "Refused.", "No tools."
+    )
     page.fill("#input", "Fail")
     page.keyboard.press("Enter")
     page.click("[aria-label='May add be called?'] >> text=Always")
@@ -140,16 +142,16 @@ def test_calls_of_a_chat_of_the_app_are_shown_and_sent(page: Any, tmp_path: Path
 
 
 def test_a_call_is_stopped_and_a_reloaded_page_calls_nothing_by_itself(page: Any) -> None:
-    in_turn(page, [("hang", "{}"), ("fail", '{"reason": "x"}')])
+    in_turn(page, [("good_hang", "{}"), ("good_fail", '{"reason": "x"}')])
     page.fill("#input", "Hang")
     page.keyboard.press("Enter")
     page.click("[aria-label='May hang be called?'] >> text=Allow")
-    page.wait_for_selector(".note:has-text('calling hang')")
+    page.wait_for_selector(".note:has-text('calling good_hang')")
     page.reload()
     page.wait_for_selector("#model option:nth-child(2)", state="attached")
     page.wait_for_selector("[aria-label='May hang be called?']")
     page.click("[aria-label='May hang be called?'] >> text=Allow")
-    page.wait_for_selector(".note:has-text('calling hang')")
+    page.wait_for_selector(".note:has-text('calling good_hang')")
     page.keyboard.press("Escape")
     page.wait_for_selector(".call-end:has-text('The user stopped this call.')")
     assert page.is_visible("#send")

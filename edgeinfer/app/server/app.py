@@ -27,17 +27,13 @@ from edgeinfer.app.server.state import Metrics, ServerState
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.app.mcp.chat_tools import ChatTools
     from edgeinfer.engine.requests.request import Options
 
 LOG = logging.getLogger("edgeinfer.server")
 
 
-def create_app(options: ServerOptions, pool: ModelPool, defaults: Options, tools: ChatTools | None = None) -> FastAPI:
-    """Build the server's application. `defaults`: options for fields that a request leaves out. Raises BadSetting.
-
-    `tools`: of MCP servers, for the page; the route that calls them is there only if they are.
-    """
+def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> FastAPI:
+    """Build the server's application. `defaults`: options for fields that a request leaves out. Raises BadSetting."""
     options.check()
     app = FastAPI(
         title="edgeinfer",
@@ -46,21 +42,23 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options, tools
         docs_url=None,
         redoc_url=None,
     )
-    app.state.server = ServerState(options, pool, Metrics(), defaults, tools=tools)
-    pool.note = app.state.server.note
-    for router in (*ROUTES.entries().values(), *(() if tools is None else (CALL_ROUTER,))):
+    app.state.server = ServerState(options, pool, Metrics(), defaults)
+    pool.note, pool.note_closing = app.state.server.note, app.state.server.metrics.closed
+    has_calls = options.tools and options.key is not None
+    for router in (*ROUTES.entries().values(), *((CALL_ROUTER,) if has_calls else ())):
         app.include_router(router)
     for kind in (APIError, EdgeInferError, Exception):
         app.add_exception_handler(kind, _failed)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     if options.origins:
-        methods = ["GET", "HEAD", "POST", "DELETE"]
+        methods = ["GET", "POST", "DELETE", "OPTIONS"]  # HEAD needs no permission
         app.add_middleware(
             CORSMiddleware,
             allow_origin_regex=origin_expression(options.origins),
             allow_methods=methods,
             allow_headers=["*"],
+            allow_credentials=True,
             allow_private_network=True,
         )
     app.add_middleware(PlainBodies, most_bytes=options.most_body_bytes)

@@ -1,16 +1,15 @@
-"""Tools of the MCP servers that `edgeinfer serve --mcp` names, for the page; without it there is no route for calls.
+"""Tools of the MCP servers that `edgeinfer serve --mcp` names, for the page, which asks the person about each call.
 
-In: requests of the page, which has asked the person. Out: the tools, and the result of one call. The server itself
-never calls a tool: answers of its other routes only say what they would call.
+In: requests of the page. Out: the tools, and the result of one call. The server itself never calls a tool: answers of
+its other routes only say what they would call. Without a key nobody can tell the page from other programs: then there
+is no route for calls here.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import TYPE_CHECKING
 
-from anyio import to_thread
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
@@ -20,14 +19,14 @@ from edgeinfer.app.server.state import server_state
 from edgeinfer.app.server.streaming import unless_gone
 
 if TYPE_CHECKING:
-    from edgeinfer.app.mcp.chat_tools import ChatTools
-    from edgeinfer.app.mcp.toolbox import OfferedTool, Toolbox
+    from edgeinfer.app.mcp.toolbox import OfferedTool
 
-ROUTER = APIRouter(tags=["mcp"])
-CALL_ROUTER = APIRouter(tags=["mcp"])
-"""The route that calls tools, served only if there are MCP servers."""
+ROUTER = APIRouter(tags=["tools"])
+CALL_ROUTER = APIRouter(tags=["tools"])
+"""The route that calls tools, served only if there are MCP servers and a key."""
 ARGUMENTS_CAP = 1_000_000
 """Characters of the arguments of a call."""
+NO_KEY = "this page calls tools only if the server has a key: set EDGEINFER_API_KEY before `edgeinfer serve --mcp`"
 
 
 class ToolCallRequest(BaseModel):
@@ -39,13 +38,12 @@ class ToolCallRequest(BaseModel):
 
 @ROUTER.get("/mcp/tools", responses=ERROR_RESPONSES)
 async def tools(request: Request) -> Record:
-    """List the tools, once all servers have started; those that need no permission are `trusted`."""
+    """List the tools for the page, once all servers have started; those that need no permission are `trusted`."""
     state = server_state(request)
-    if state.tools is None:
-        return {"tools": [], "failures": []}
-    toolbox = await _started(state.tools, request)
-    offered = () if toolbox is None else tuple(toolbox.tools.values())
-    return {"tools": [_tool_record(tool) for tool in offered], "failures": list(state.tools.failures)}
+    if state.options.tools and state.options.key is None:
+        return {"tools": [], "failures": [NO_KEY]}
+    offered, failures = await state.tools.offered()
+    return {"tools": [_tool_record(tool) for tool in offered], "failures": list(failures)}
 
 
 @CALL_ROUTER.post("/mcp/call", responses=ERROR_RESPONSES)
@@ -54,24 +52,10 @@ async def call(body: ToolCallRequest, request: Request) -> Record:
 
     If the client disconnects, the call ends.
     """
-    state, stopped = server_state(request), threading.Event()
-    assert state.tools is not None
-    toolbox = await _started(state.tools, request)
-    if toolbox is None:
-        return {"text": f"There is no tool {body.name}.", "failed": True}
-    work = to_thread.run_sync(
-        toolbox.call, body.name, body.arguments, stopped.is_set, limiter=state.call_limiter, abandon_on_cancel=True
-    )
+    stopped = threading.Event()
+    work = server_state(request).tools.call_allowed(body.name, body.arguments, stopped.is_set)
     result = await unless_gone(work, request, stopped.set)
     return {"text": result.text, "failed": result.failed}
-
-
-async def _started(tools: ChatTools, request: Request) -> Toolbox | None:
-    """The tools, once their servers have started; None if there are none."""
-    stopped = threading.Event()
-    if not tools.is_ready:
-        await unless_gone(asyncio.to_thread(tools.wait, stopped.is_set), request, stopped.set)
-    return tools.toolbox
 
 
 def _tool_record(tool: OfferedTool) -> Record:
