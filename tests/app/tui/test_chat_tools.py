@@ -106,8 +106,8 @@ async def test_the_prompt_and_the_context_have_the_tools(make: Make, tools: NewT
         await wait_until(pilot, lambda: app.chat_screen.context_bar.text)
         without = app.chat_screen.chat.prompt()
         assert app.state.model is not None
-        n_without = app.state.model.prompts.n_tokens(without)
-        await wait_until(pilot, lambda: f"{n_without + 2 * 8} of 1,000" in str(app.chat_screen.context_bar.text))
+        n_words = app.state.model.prompts.n_tokens(without) + 2 * len(app.state.offered_functions)
+        await wait_until(pilot, lambda: f" {n_words} of 1,000" in str(app.chat_screen.context_bar.text))
         await say(pilot, "/prompt")
         await wait_until(pilot, lambda: isinstance(app.screen, ViewerScreen))
         text = str(app.screen.query_one("#viewer-text").render())
