@@ -145,7 +145,8 @@ class ServeFlags:
         typer.Option(
             "--mcp",
             metavar="NAME",
-            help="MCP server of your configuration file whose trusted tools clients may call, or all; repeatable.",
+            help="MCP server of your configuration file, or all, whose trusted tools clients may call; with a key the "
+            "page asks for the others; repeatable.",
         ),
     ] = None
     without: Annotated[
