@@ -1,6 +1,6 @@
 """Runs llama.cpp's own server tests against `edgeinfer serve`, and prints what they say, file by file.
 
-Run as `PYTHONPATH=. python scripts/run_llama_server_tests.py LLAMA_CPP [FILE …]`. LLAMA_CPP is the folder of
+Run as `python scripts/run_llama_server_tests.py LLAMA_CPP --text MODEL.gguf [FILE …]`. LLAMA_CPP is the folder of
 llama.cpp's sources, with `tools/server/tests` and `models/templates`, as in the source distribution of
 llama-cpp-python; the tests run in a copy of these. The interpreter (`--python`) needs pytest, openai, requests, wget,
 filelock and edgeinfer's packages. FILE names some of the tests' files, such as `test_completion`.
@@ -25,7 +25,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.stand_in_encoders import read_further
 
 SCRIPTS = Path(__file__).resolve().parent
 REASONS = SCRIPTS / "llama_server_tests.toml"
@@ -113,10 +118,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run(given: argparse.Namespace, report: Path, place: Path) -> None:
-    """Run the tests in a copy of their sources."""
+def run(given: argparse.Namespace, report: Path, place: Path) -> list[Outcome]:
+    """Run the tests in a copy of their sources; returns those that are slow, as they need large models."""
     for folder in COPIED:
         shutil.copytree(given.sources / folder, place / folder)
+    (place / COPIED[0] / "tmp").mkdir(exist_ok=True)  # tests write there what others would have downloaded to
     program = place / "llama-server"
     program.write_text(f'#!/bin/sh\nexec "{given.python}" "{SCRIPTS / "llama_server.py"}" "$@"\n')
     program.chmod(0o755)
@@ -124,16 +130,20 @@ def run(given: argparse.Namespace, report: Path, place: Path) -> None:
         **os.environ,
         "LLAMA_SERVER_BIN_PATH": str(program),
         "STAND_IN_TEXT": str(given.text.resolve()),
-        "STAND_IN_EMBEDDING": str(given.embedding.resolve()),
-        "STAND_IN_RERANKER": str(given.reranker.resolve()),
-        "STAND_IN_INFILL": str(given.infill.resolve()),
+        "STAND_IN_EMBEDDING": str(given.embedding or read_further(GOLDENS / "bert-f32.gguf", place / "bert.gguf")),
+        "STAND_IN_RERANKER": str(given.reranker or read_further(GOLDENS / "reranker-f32.gguf", place / "ranker.gguf")),
+        "STAND_IN_INFILL": str((given.infill or given.text).resolve()),
         "NO_PROXY": "127.0.0.1,localhost",
         "PORT": str(free_port()),
     }
     files = [f"unit/{name}.py" for name in given.files] or ["unit"]
-    options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", "-o", "addopts=", f"--junitxml={report}"]
-    command = [given.tester, "-m", "pytest", *options, *files]
-    subprocess.run(command, cwd=place / COPIED[0], env=environment, stdout=sys.stderr, check=False)
+    pytest = [given.tester, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", *files]
+    options = ["-o", "junit_family=xunit1", f"--junitxml={report}", "-m", "not slow"]
+    started: dict[str, Any] = {"cwd": place / COPIED[0], "env": environment, "check": False}
+    subprocess.run([*pytest, *options], stdout=sys.stderr, **started)
+    slow = subprocess.run([*pytest, "--collect-only", "-m", "slow"], stdout=subprocess.PIPE, text=True, **started)
+    names = (line.rpartition("/")[2].replace(".py", "", 1) for line in slow.stdout.splitlines() if "::" in line)
+    return [Outcome(name, "slow") for name in names]
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -141,21 +151,14 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("sources", type=Path, help="the folder of llama.cpp's sources")
     parser.add_argument("files", nargs="*", help="files of tests, such as test_completion; default: all")
-    parser.add_argument("--text", type=Path, help="a model whose answers do not end by themselves; default: a tiny one")
+    parser.add_argument("--text", type=Path, required=True, help="a small model that writes text")
     parser.add_argument("--infill", type=Path, help="a small model with fill-in-the-middle tokens")
-    parser.add_argument("--embedding", type=Path, default=GOLDENS / "bert-f32.gguf", help="an embedding model")
-    parser.add_argument("--reranker", type=Path, default=GOLDENS / "reranker-f32.gguf", help="a reranker")
+    parser.add_argument("--embedding", type=Path, help="an embedding model; default: a tiny one")
+    parser.add_argument("--reranker", type=Path, help="a reranker; default: a tiny one")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that the server runs in")
     parser.add_argument("--tester", default=sys.executable, help="the interpreter that the tests run in")
     parser.add_argument("--said", action="store_true", help="also print what failed tests said")
     return parser.parse_args(arguments)
-
-
-def written(given: Path | None, path: Path, gap: Sequence[int] = ()) -> Path:
-    """The given model, or a tiny one with random weights, whose answers go on until a limit, as the tests expect."""
-    from tests.conftest import write_tiny_llama
-
-    return given or write_tiny_llama(path, seed=3, context=4096, gap=gap)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -163,11 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parsed(arguments)
     kinds = kinds_of(REASONS)
     with tempfile.TemporaryDirectory() as folder:
-        given.infill = written(given.infill or given.text, Path(folder) / "infill.gguf", gap=(3, 4, 5))
-        given.text = written(given.text, Path(folder) / "text.gguf")
         report = Path(folder) / "report.xml"
-        run(given, report, Path(folder) / "llama.cpp")
-        outcomes = [explained(each, kinds) for each in outcomes_of(report)]
+        slow = run(given, report, Path(folder) / "llama.cpp")
+        outcomes = [*(explained(each, kinds) for each in outcomes_of(report)), *slow]
     print(table(outcomes))
     print(share(outcomes))
     unlisted = [each for each in outcomes if each.outcome == "failed"]

@@ -162,6 +162,10 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     for status, meaning in _MEANINGS.items()
 }
 assert set(_MEANINGS) <= set(KINDS)
+PART_RESPONSES: dict[int | str, dict[str, Any]] = {
+    **ERROR_RESPONSES,
+    501: {"description": "This part of the server is off.", "content": ERROR_RESPONSES[400]["content"]},
+}
 ANSWER_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The answer, whole or as a stream of events.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -282,8 +283,7 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
         if not options.keys().isdisjoint(("schema", "grammar", "regex")):
             raise APIError(400, "an answer has one form: leave all but response_format out", param="response_format")
         options["schema"] = _schema(body.response_format)
-    if variables := template_variables(body, defaults):
-        options["template_variables"] = variables
+    options["template_variables"] = template_variables(body, defaults)
     if body.thinking_budget_tokens is not None:
         options["max_thought_tokens"] = None if body.thinking_budget_tokens < 0 else body.thinking_budget_tokens
     if body.parse_special is not None:
@@ -316,7 +316,16 @@ def template_variables(body: ThoughtControl, defaults: Options) -> dict[str, Any
     given, effort, thinks = body.chat_template_kwargs or {}, body.reasoning_effort, body.enable_thinking
     says = effort is not None or thinks is not None or not given.keys().isdisjoint(thinking_variables(True, "high"))
     variables = {} if says else dict(defaults.get("template_variables", {}))
-    return variables | thinking_variables(thinks, effort) | given
+    return _dates() | variables | thinking_variables(thinks, effort) | given
+
+
+def _dates() -> dict[str, str]:
+    """Today's date under the names that templates ask for, as llama-server gives it.
+
+    It has no time of day: what was read before could not be used again.
+    """
+    today = datetime.now()
+    return {"date_string": today.strftime("%d %b %Y"), "datetime": today.strftime("%b %d %Y")}
 
 
 def _schema(response_format: ResponseFormat) -> str | Literal[True] | dict[str, Any]:

@@ -27,7 +27,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import ChunkWriter, ContentReader, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
@@ -41,7 +41,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation, as one response or as a stream of events."""
     state, n = server_state(request), body.n or 1
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, n))
+        model = await held.enter_async_context(state.model(body.model, n, request))
         loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
         followed = await asyncio.to_thread(_streams, body, model, state, n, loop)
         envelope = Envelope("chat.completion", model.name, model.llm.info.fingerprint[:16])
@@ -62,13 +62,13 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
 async def input_tokens(body: ChatRequest, request: Request) -> Record:
     """Count the tokens of a conversation, with its tools; llama-server's route."""
     state = server_state(request)
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         return {"object": "response.input_tokens", "input_tokens": await n_prompt_tokens(body, model, state)}
 
 
 async def n_prompt_tokens(body: ChatRequest, model: PooledModel, state: ServerState) -> int:
     """The number of tokens of a conversation, whether it fits or not. Raises APIError."""
-    options, messages = chat_options(body, state.defaults), messages_of(body.messages)
+    options, messages = chat_options(body, state.defaults_of(model)), messages_of(body.messages)
     return await asyncio.to_thread(model.llm.prompts.n_tokens, messages, options)
 
 
@@ -76,7 +76,7 @@ def _streams(
     body: ChatRequest, model: PooledModel, state: ServerState, n: int, loop: asyncio.AbstractEventLoop | None
 ) -> list[FollowedStream]:
     """Create the streams of a request without starting them."""
-    options, messages = chat_options(body, state.defaults), messages_of(body.messages)
+    options, messages = chat_options(body, state.defaults_of(model)), messages_of(body.messages)
     begin = partial(model.llm.chat, messages, priority=body.priority or "interactive")
     return [FollowedStream(partial(begin, **choice), loop) for choice in seeded(options, n)]
 

@@ -29,7 +29,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import ChunkWriter, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
@@ -59,7 +59,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     state, n, prompts = server_state(request), body.n or 1, _prompts(body)
     _check(body, n)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, n * len(prompts)))
+        model = await held.enter_async_context(state.model(body.model, n * len(prompts), request))
         loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
         followed = await asyncio.to_thread(_streams, body, prompts, model, state, loop)
         envelope = Envelope("text_completion", model.name, model.llm.info.fingerprint[:16])
@@ -109,7 +109,7 @@ def _streams(
     loop: asyncio.AbstractEventLoop | None,
 ) -> list[FollowedStream]:
     """Create the streams of a request without starting them."""
-    options = options_of(body, {"max_tokens": DEFAULT_TOKENS, **state.defaults}, body.max_tokens)
+    options = options_of(body, {"max_tokens": DEFAULT_TOKENS, **state.defaults_of(model)}, body.max_tokens)
     if body.suffix:
         prompts = [gap_prompt(model.llm, prompt, body.suffix, options.get("max_tokens")) for prompt in prompts]
     if body.logprobs is not None:

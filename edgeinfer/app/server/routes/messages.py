@@ -29,7 +29,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stream import TextStream
 
 ROUTER = APIRouter(tags=["answers"])
@@ -40,7 +40,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, as one message or as a stream of events."""
     state = server_state(request)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1))
+        model = await held.enter_async_context(state.model(body.model, 1, request))
         stream = await asyncio.to_thread(_stream, body, model, state)
         if body.stream:
             return streaming(_events(body, model, stream, state), held.pop_all().aclose, ANTHROPIC)
@@ -52,7 +52,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
 async def count_tokens(body: CountTokensRequest, request: Request) -> Record:
     """Count the tokens of a conversation, with the tools that go with it."""
     state, chat = server_state(request), body.as_chat()
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         return {"input_tokens": await n_prompt_tokens(chat, model, state)}
 
 
@@ -60,7 +60,7 @@ def _stream(body: MessagesRequest, model: PooledModel, state: ServerState) -> Te
     """Create the stream of a request without starting it."""
     chat = body.as_chat()
     priority = chat.priority or "interactive"
-    return model.llm.chat(messages_of(chat.messages), priority=priority, **chat_options(chat, state.defaults))
+    return model.llm.chat(messages_of(chat.messages), priority=priority, **chat_options(chat, state.defaults_of(model)))
 
 
 def _message(body: MessagesRequest, model: PooledModel, stream: TextStream, state: ServerState) -> Record:

@@ -21,7 +21,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import event, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.requests.request import Options
 
 ROUTER = APIRouter(tags=["answers"])
@@ -35,7 +35,7 @@ async def native_completion(body: NativeRequest, request: Request) -> Response:
     async with AsyncExitStack() as held:
         several = is_several(body.prompt)
         n_answers = (len(body.prompt) if several else 1) * (body.n or 1)
-        model = await held.enter_async_context(state.model(body.model, n_answers))
+        model = await held.enter_async_context(state.model(body.model, n_answers, request))
         prompts = await asyncio.to_thread(prompts_of, body.prompt, model.llm)
         return await answered(body, prompts, model, request, held, as_list=several or n_answers > 1)
 
@@ -52,7 +52,7 @@ async def answered(
     """The response to prompts given as tokens; `held` is kept until it ends."""
     state = server_state(request)
     loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
-    options = await asyncio.to_thread(native_options, body, state.defaults, model.llm)
+    options = await asyncio.to_thread(native_options, body, state.defaults_of(model), model.llm)
     answers = await asyncio.to_thread(_answers, body, prompts, model, options, loop, state.options.parallel)
     if body.stream:
         return streaming(_events(body, answers, model, state), held.pop_all().aclose)

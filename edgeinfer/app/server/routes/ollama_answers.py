@@ -22,7 +22,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stream import TextStream
 
@@ -67,7 +67,7 @@ async def _answer(body: AnswerRequest, request: Request, content: Content, begin
         await state.pool.keep(body.model, 0)
         return JSONResponse(frame.empty(content("", "", []), "unload"))
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, int(begin is not None)))
+        model = await held.enter_async_context(state.model(body.model, int(begin is not None), request))
         frame.loaded()
         if body.keep_alive is not None:
             model.keep_s = kept_s(body.keep_alive)
@@ -99,7 +99,7 @@ def _options(body: AnswerRequest, model: PooledModel, state: ServerState) -> tup
         error = reason.errors()[0]
         place = ".".join(str(part) for part in error["loc"])
         raise APIError(400, f"{place}: {error['msg']}", param=place) from None
-    options = chat_options(asked, state.defaults)
+    options = chat_options(asked, state.defaults_of(model))
     options["keeps_all"] = body.truncate is False
     return options, messages_of(asked.messages)
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
+from edgeinfer.app.server.errors import ERROR_RESPONSES, PART_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import RequestBody
-from edgeinfer.app.server.state import server_state
+from edgeinfer.app.server.state import require_part, server_state
 from edgeinfer.errors import EdgeInferError, EngineClosed
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
 
 ROUTER = APIRouter(tags=["health"])
 
@@ -39,10 +39,11 @@ class SlotRequest(RequestBody):
     model: str | None = Field(default=None, max_length=500)
 
 
-@ROUTER.get("/slots", responses=ERROR_RESPONSES)
+@ROUTER.get("/slots", responses=PART_RESPONSES)
 async def slots(request: Request) -> list[Record]:
     """The running and queued requests of all open models, how many more could run, and what each slot stands for."""
     state, records = server_state(request), list[Record]()
+    require_part(state, "slots")
     for model in state.pool.open:
         answers = model.llm.telemetry.requests
         for number in range(max(state.options.parallel, len(answers))):
