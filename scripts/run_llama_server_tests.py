@@ -142,8 +142,13 @@ def run(given: argparse.Namespace, report: Path, place: Path) -> list[Outcome]:
     started: dict[str, Any] = {"cwd": place / COPIED[0], "env": environment, "check": False}
     subprocess.run([*pytest, *options], stdout=sys.stderr, **started)
     slow = subprocess.run([*pytest, "--collect-only", "-m", "slow"], stdout=subprocess.PIPE, text=True, **started)
-    names = (line.rpartition("/")[2].replace(".py", "", 1) for line in slow.stdout.splitlines() if "::" in line)
-    return [Outcome(name, "slow") for name in names]
+    return slow_outcomes(slow.stdout)
+
+
+def slow_outcomes(listing: str) -> list[Outcome]:
+    """Outcomes of the tests in a listing of pytest's, FILE::TEST[PARAMETERS] on lines of their own."""
+    lines = [line.partition("::") for line in listing.splitlines() if ".py::" in line]
+    return [Outcome(f"{Path(file).stem}::{test}", "slow") for file, _, test in lines]
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -140,6 +140,15 @@ def test_a_table_of_outcomes(tmp_path: Path) -> None:
     assert not runner.matches("test_a::test_one[x-y]", "test_a::test_one[y*]")
 
 
+def test_slow_tests_are_those_that_pytest_lists() -> None:
+    listing = "unit/test_a.py::test_big[owner/Model.GGUF-None]\nunit/test_b.py::test_long\n\n2/4 tests collected\n"
+    found = [(each.file, each.name, each.outcome) for each in runner.slow_outcomes(listing)]
+    assert found == [
+        ("test_a", "test_a::test_big[owner/Model.GGUF-None]", "slow"),
+        ("test_b", "test_b::test_long", "slow"),
+    ]
+
+
 def test_reasons_have_kinds_and_words() -> None:
     kinds = runner.kinds_of(runner.REASONS)
     assert set(kinds.values()) <= set(runner.COLUMNS)
