@@ -191,3 +191,26 @@ def test_clients_are_told_what_is_meant_for_users_and_nothing_else() -> None:
     assert api_error(EdgeInferError("x")).status == 500
     hidden = api_error(ValueError("/home/anna/secret.txt"))
     assert (hidden.status, hidden.message) == (500, "the server failed; its log says why")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/models?reload=1", None),
+        ("GET", "/models/sse", None),
+        ("POST", "/models", {"model": "x"}),
+        ("POST", "/models/load", {"model": "x"}),
+        ("POST", "/models/unload", {"model": "x"}),
+        ("DELETE", "/models?model=x", None),
+        ("POST", "/api/pull", {"model": "x"}),
+        ("DELETE", "/api/delete", {"model": "x"}),
+    ],
+)
+def test_routes_about_models_need_the_key_and_an_allowed_page(
+    guarded: Running, method: str, path: str, body: object
+) -> None:
+    http = guarded.http()
+    evil = {"Origin": "https://evil.example"}
+    assert http.request(method, path, json=body, headers=evil).status_code == 403
+    del http.headers["Authorization"]
+    assert http.request(method, path, json=body).status_code == 401

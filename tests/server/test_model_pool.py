@@ -311,7 +311,7 @@ class Gated:
 def test_no_more_models_are_open_than_may_be(models: list[Path]) -> None:
     async def scenario() -> None:
         made, others = Gated(), [path_model(path) for path in models]
-        pool = pool_of(made.open, others, most_models=1)
+        pool = pool_of(made.open, others, most_models=1, wait_s=0.05)
         async with pool.use("one"):
             with pytest.raises(APIError, match="one: in use") as refused:
                 async with pool.use("two"):

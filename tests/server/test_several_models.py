@@ -16,7 +16,6 @@ import httpx
 import openai
 import pytest
 
-from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_memory import planned_need
 from edgeinfer.app.server.presets import Presets, read_presets
 from edgeinfer.app.server.streaming import LOOK_S
@@ -335,35 +334,6 @@ def test_pulling_is_stopped(stocked: Running, monkeypatch: pytest.MonkeyPatch) -
         heard.wait("someone/model:Q4_0", "download_failed")
         assert is_stopped.wait(20)
         assert "someone/model:Q4_0" not in statuses(stocked)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("GET", "/models?reload=1", None),
-        ("GET", "/models/sse", None),
-        ("POST", "/models", {"model": "x"}),
-        ("POST", "/models/load", {"model": "x"}),
-        ("POST", "/models/unload", {"model": "x"}),
-        ("DELETE", "/models?model=x", None),
-        ("POST", "/api/pull", {"model": "x"}),
-        ("DELETE", "/api/delete", {"model": "x"}),
-    ],
-)
-def test_routes_about_models_need_the_key_and_an_allowed_page(
-    guarded: Running, method: str, path: str, body: object
-) -> None:
-    http = guarded.http()
-    evil = {"Origin": "https://evil.example"}
-    assert http.request(method, path, json=body, headers=evil).status_code == 403
-    del http.headers["Authorization"]
-    assert http.request(method, path, json=body).status_code == 401
-
-
-@pytest.fixture(scope="module")
-def guarded(tiny_model: Path) -> Iterator[Running]:
-    with served(tiny_model, ServerOptions(port=0, key="secret")) as running:
-        yield running
 
 
 def test_the_command_serves_presets(folder: Path) -> None:
