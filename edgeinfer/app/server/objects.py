@@ -5,7 +5,9 @@ In: streams of the engine and their stats. Out: plain records to be sent as JSON
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -20,7 +22,17 @@ if TYPE_CHECKING:
     from edgeinfer.models.text.tools import ToolCall
 
 Record = dict[str, Any]
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
 Kind = Literal["chat.completion", "text_completion"]
+
+
+def json_line(record: Record) -> bytes:
+    """A record as JSON in one line, also for clients that split texts at Unicode's line ends."""
+    text = _ENCODE(record)
+    if not text.isascii():
+        text = _LINE_ENDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text.encode()
 
 
 @dataclass(frozen=True, slots=True)

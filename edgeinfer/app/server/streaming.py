@@ -8,7 +8,6 @@ intervals.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from edgeinfer.app.server.errors import APIError, api_error
-from edgeinfer.app.server.objects import Envelope, Record, finish_reason, timings_record, timings_so_far
+from edgeinfer.app.server.objects import (
+    Envelope,
+    Record,
+    finish_reason,
+    json_line,
+    timings_record,
+    timings_so_far,
+)
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.requests import Sampling
@@ -47,7 +53,7 @@ class Chunked(Protocol):
 
 def event(record: Record) -> bytes:
     """A record as a server-sent event."""
-    return b"data: " + json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + json_line(record) + b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""/v1/responses: OpenAI's Responses API, with responses kept in memory for `previous_response_id`."""
+"""POST /v1/responses: OpenAI's Responses API; responses are kept in memory for those that continue them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ async def responses(body: ResponseRequest, request: Request) -> Response:
     """Answer an input, as one response or as a stream of events."""
     state = server_state(request)
     earlier = _earlier(body, state)
+    body = _resolved(body, earlier, state)
     async with AsyncExitStack() as held:
         model = await held.enter_async_context(state.model(body.model, 1, request))
         stream = await asyncio.to_thread(_stream, body, earlier, model, state)
@@ -53,32 +54,10 @@ async def input_tokens(body: ResponseRequest, request: Request) -> Record:
     """Count the tokens of an input, with its tools and what came before it."""
     state = server_state(request)
     earlier = _earlier(body, state)
+    body = _resolved(body, earlier, state)
     async with state.model(body.model, 0, request) as model:
         n_tokens = await n_prompt_tokens(_chat(body, earlier), model, state)
         return {"object": "response.input_tokens", "input_tokens": n_tokens}
-
-
-@ROUTER.get("/v1/responses/{identity}", responses=ERROR_RESPONSES)
-@ROUTER.get("/responses/{identity}", include_in_schema=False)
-async def stored(identity: str, request: Request) -> Record:
-    """A response that the server still has."""
-    found = server_state(request).responses.get(identity)
-    if found is None:
-        raise _not_found(identity)
-    return found.record
-
-
-@ROUTER.delete("/v1/responses/{identity}", responses=ERROR_RESPONSES)
-@ROUTER.delete("/responses/{identity}", include_in_schema=False)
-async def delete(identity: str, request: Request) -> Record:
-    """Forget a response."""
-    if not server_state(request).responses.delete(identity):
-        raise _not_found(identity)
-    return {"id": identity, "object": "response", "deleted": True}
-
-
-def _not_found(identity: str) -> APIError:
-    return APIError(404, f"there is no response {identity!r}: the server keeps the latest, in memory", "not_found")
 
 
 def _earlier(body: ResponseRequest, state: ServerState) -> tuple[Item, ...]:
@@ -95,6 +74,13 @@ def _earlier(body: ResponseRequest, state: ServerState) -> tuple[Item, ...]:
             "previous_response_id",
         )
     return found.items
+
+
+def _resolved(body: ResponseRequest, earlier: Sequence[Item], state: ServerState) -> ResponseRequest:
+    """A request whose input has the stored items that it refers to. Raises APIError."""
+    if isinstance(body.input, str):
+        return body
+    return body.model_copy(update={"input": state.responses.resolved(body.input, earlier)})
 
 
 def _chat(body: ResponseRequest, earlier: Sequence[Item]) -> ChatRequest:
