@@ -69,6 +69,7 @@ def test_parts_origins_and_names() -> None:
     thoughts = {word: value(ours(f"{TINY} --reasoning {word}"), "--enable-thinking") for word in ("on", "off", "auto")}
     assert thoughts == {"on": "on", "off": "off", "auto": "on"}
     assert value(ours(TINY), "--allow-origin") == "*"
+    assert ["--show-prompts" in ours(f"{TINY} {more}") for more in ("--verbose", "--jinja")] == [True, False]
 
 
 def test_servers_of_tools_are_tables_of_the_configuration(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_our_flags_are_there() -> None:
         "-m",
         "--enable-thinking",
     }
-    assert own <= parameters
+    assert own | {"--show-prompts"} <= parameters
 
 
 def _parameters() -> list[list[str]]:
