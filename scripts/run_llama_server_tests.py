@@ -1,6 +1,6 @@
 """Runs llama.cpp's own server tests against `edgeinfer serve`, and prints what they say, file by file.
 
-Run as `python scripts/run_llama_server_tests.py LLAMA_CPP --text MODEL.gguf [FILE …]`. LLAMA_CPP is the folder of
+Run as `PYTHONPATH=. python scripts/run_llama_server_tests.py LLAMA_CPP [FILE …]`. LLAMA_CPP is the folder of
 llama.cpp's sources, with `tools/server/tests` and `models/templates`, as in the source distribution of
 llama-cpp-python; the tests run in a copy of these. The interpreter (`--python`) needs pytest, openai, requests, wget,
 filelock and edgeinfer's packages. FILE names some of the tests' files, such as `test_completion`.
@@ -156,7 +156,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("sources", type=Path, help="the folder of llama.cpp's sources")
     parser.add_argument("files", nargs="*", help="files of tests, such as test_completion; default: all")
-    parser.add_argument("--text", type=Path, required=True, help="a small model that writes text")
+    parser.add_argument("--text", type=Path, help="a model whose answers do not end by themselves; default: a tiny one")
     parser.add_argument("--infill", type=Path, help="a small model with fill-in-the-middle tokens")
     parser.add_argument("--embedding", type=Path, help="an embedding model; default: a tiny one")
     parser.add_argument("--reranker", type=Path, help="a reranker; default: a tiny one")
@@ -166,11 +166,20 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def written(given: Path | None, path: Path, gap: Sequence[int] = ()) -> Path:
+    """The given model, or a tiny one with random weights, whose answers go on until a limit, as the tests expect."""
+    from tests.conftest import write_tiny_llama
+
+    return given or write_tiny_llama(path, seed=3, context=4096, gap=gap)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tests and print the table; 1 if the file of reasons does not agree with it."""
     given = parsed(arguments)
     kinds = kinds_of(REASONS)
     with tempfile.TemporaryDirectory() as folder:
+        given.infill = written(given.infill or given.text, Path(folder) / "infill.gguf", gap=(3, 4, 5))
+        given.text = written(given.text, Path(folder) / "text.gguf")
         report = Path(folder) / "report.xml"
         slow = run(given, report, Path(folder) / "llama.cpp")
         outcomes = [*(explained(each, kinds) for each in outcomes_of(report)), *slow]
