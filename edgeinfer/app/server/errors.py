@@ -54,6 +54,8 @@ OLLAMA_PATHS = "/api/"
 """Paths of Ollama's API, whose errors are a text."""
 ANTHROPIC_PATHS = "/v1/messages"
 """Paths of Anthropic's API, whose errors have its form."""
+TOO_LONG = "prompt is too long: "
+"""Words by which agents of all APIs know that a conversation is to be shortened (langchain, litellm, Claude Code …)."""
 ANTHROPIC_KINDS: Mapping[int, str] = {**KINDS, 413: "request_too_large", 503: "overloaded_error"}
 """Anthropic's error types by status; all other statuses have the type api_error."""
 RETRY_S = "1"
@@ -85,11 +87,10 @@ class APIError(Exception):
         }
 
     def anthropic_body(self) -> dict[str, object]:
-        """The error as a JSON body of Anthropic's API; agents shorten a conversation that is "too long"."""
-        too_long = "prompt is too long: " if self.code == "context_length_exceeded" else ""
+        """The error as a JSON body of Anthropic's API."""
         kind = ANTHROPIC_KINDS.get(self.status, "api_error")
         details = {} if self.code is None else {"details": {"error_code": self.code}}
-        return {"type": "error", "error": {"type": kind, "message": too_long + self.message, **details}}
+        return {"type": "error", "error": {"type": kind, "message": self.message, **details}}
 
     def body_at(self, path: str) -> dict[str, object]:
         """The error as a JSON body, in the words of the API that a path belongs to."""
@@ -111,7 +112,8 @@ def api_error(reason: BaseException) -> APIError:
         matches = ((status, code) for kind, status, code in _STATUSES if isinstance(reason, kind))
         status, code = next(matches, (500, None))
         headers = {"Retry-After": "5"} if status == 503 else {}
-        return APIError(status, str(reason), code, headers=headers)
+        words = TOO_LONG if isinstance(reason, ContextOverflow) else ""
+        return APIError(status, words + str(reason), code, headers=headers)
     return APIError(500, "the server failed; its log says why")
 
 
