@@ -38,8 +38,11 @@ PACKAGES = {
     "llm": ["llm", "llm-ollama"],
     "aider": ["aider-chat"],
     "oterm": ["oterm"],
+    "open_webui": ["open-webui"],
 }
 """What a client's environment has; the first one is what the version is told of."""
+LARGE = frozenset({"open_webui"})
+"""Clients of several GB, which are checked only if they are named."""
 
 
 def checked(client: str, python: Path, address: str, model: str, checks: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -64,13 +67,15 @@ def first_model(address: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"some of {', '.join(PACKAGES)}; default: all")
+    parser.add_argument(
+        "clients", nargs="*", metavar="CLIENT", help=f"some of {', '.join(PACKAGES)}; default: all but open_webui"
+    )
     parser.add_argument("--at", metavar="URL", default="http://127.0.0.1:8080", help="the server")
     parser.add_argument("--check", action="append", default=[], help="only this check; may be repeated")
     options = parser.parse_args()
     model, n_failed = first_model(options.at), 0
     print("| client | check | seen |\n|---|---|---|")
-    for client in options.clients or PACKAGES:
+    for client in options.clients or (client for client in PACKAGES if client not in LARGE):
         python = interpreter(options.folder / client, PACKAGES[client])
         name = f"{PACKAGES[client][0].partition('[')[0]} {version(python, PACKAGES[client][0])}"
         for told in checked(client, python, options.at, model, options.check):

@@ -37,10 +37,23 @@ def run(address: str, model: str, *words: str) -> tuple[str, str]:
         known |= {"input_cost_per_token": 0, "output_cost_per_token": 0}
         metadata = Path(folder, ".aider.model.metadata.json")
         metadata.write_text(json.dumps({model: known}), encoding="utf-8")
+        longest = [{"name": f"openai/{model}", "extra_params": {"max_tokens": 300}}]
+        settings = Path(folder, ".aider.model.settings.yml")
+        settings.write_text(json.dumps(longest), encoding="utf-8")  # YAML too
         variables = {**os.environ, "OPENAI_API_BASE": f"{address}/v1", "OPENAI_API_KEY": "none", "HOME": folder}
         variables |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "AIDER_ANALYTICS": "false", "OLLAMA_API_BASE": address}
         command = [str(Path(sys.executable).with_name("aider")), *SILENT, "--no-show-model-warnings", "--yes-always"]
-        command += ["--model", model, "--model-metadata-file", str(metadata), "--map-tokens", "0", *words]
+        command += [
+            "--model-settings-file",
+            str(settings),
+            "--model",
+            model,
+            "--model-metadata-file",
+            str(metadata),
+            "--map-tokens",
+            "0",
+            *words,
+        ]
         done = subprocess.run(
             command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
