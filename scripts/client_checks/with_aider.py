@@ -22,7 +22,15 @@ def greeting(name):
 if __name__ == '__main__':
     greeting(sys.argv[1])
 """
-SILENT = ("--no-check-update", "--analytics-disable", "--no-show-release-notes", "--no-gitignore", "--no-pretty")
+SILENT = (
+    "--no-check-update",
+    "--analytics-disable",
+    "--no-show-release-notes",
+    "--no-show-model-warnings",
+    "--no-gitignore",
+    "--no-pretty",
+    "--yes-always",
+)
 
 
 def run(address: str, model: str, *words: str) -> tuple[str, str]:
@@ -42,20 +50,17 @@ def run(address: str, model: str, *words: str) -> tuple[str, str]:
         settings.write_text(json.dumps(longest), encoding="utf-8")  # YAML too
         variables = {**os.environ, "OPENAI_API_BASE": f"{address}/v1", "OPENAI_API_KEY": "none", "HOME": folder}
         variables |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "AIDER_ANALYTICS": "false", "OLLAMA_API_BASE": address}
-        command = [str(Path(sys.executable).with_name("aider")), *SILENT, "--no-show-model-warnings", "--yes-always"]
-        command += [
-            "--model-settings-file",
-            str(settings),
-            "--model",
-            model,
-            "--model-metadata-file",
-            str(metadata),
-            "--map-tokens",
-            "0",
-            *words,
-        ]
+        program = str(Path(sys.executable).with_name("aider"))
+        command = [program, *SILENT, "--model", model, "--model-settings-file", str(settings)]
+        command += ["--model-metadata-file", str(metadata), "--map-tokens", "0", *words]
         done = subprocess.run(
-            command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=folder,
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
         )
         log = subprocess.run([*git, "log", "-1", "-p", "-U0", "--format=%s"], capture_output=True, text=True)
         return done.stdout, log.stdout
