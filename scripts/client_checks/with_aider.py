@@ -45,7 +45,7 @@ def run(address: str, model: str, *words: str) -> tuple[str, str]:
         known |= {"input_cost_per_token": 0, "output_cost_per_token": 0}
         metadata = Path(folder, ".aider.model.metadata.json")
         metadata.write_text(json.dumps({model: known}), encoding="utf-8")
-        longest = [{"name": f"openai/{model}", "extra_params": {"max_tokens": 300}}]
+        longest = [{"name": model, "extra_params": {"max_tokens": 300}}]
         settings = Path(folder, ".aider.model.settings.yml")
         settings.write_text(json.dumps(longest), encoding="utf-8")  # YAML too
         variables = {**os.environ, "OPENAI_API_BASE": f"{address}/v1", "OPENAI_API_KEY": "none", "HOME": folder}

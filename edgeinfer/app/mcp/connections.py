@@ -13,7 +13,7 @@ import threading
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.errors import BadSetting, EdgeInferError
@@ -30,6 +30,8 @@ END_LIMIT_S = 8.0
 MOST_PAGES = 32
 """Pages of a list of tools that are read."""
 LAST_WORDS_BYTES = 2000
+CLOSED = "Connection closed"
+"""What the client itself says of a connection that ended."""
 
 
 class ToolServerFailed(EdgeInferError):
@@ -155,7 +157,8 @@ class _Connection:
     def __init__(self, server: ToolServer) -> None:
         self._server = server
         # it lives as long as the connection; `end` closes it
-        self._errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._errors = cast("TextIO", errors)
         self._stop = asyncio.Event()
         self.client: Client | None = None
         self.opened: asyncio.Future[tuple[RemoteTool, ...]] = asyncio.get_running_loop().create_future()
@@ -281,7 +284,9 @@ def _is_refusal(reason: Exception) -> bool:
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
-    return isinstance(reason, MCPError) and reason.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
+    if not isinstance(reason, MCPError) or reason.code == REQUEST_TIMEOUT:
+        return False
+    return reason.code != CONNECTION_CLOSED or reason.error.message != CLOSED  # servers use this number too
 
 
 def _words(reason: BaseException) -> str:

@@ -15,6 +15,7 @@ from edgeinfer.app.opening.terminal_face import TerminalFace
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.setting_values import Race
 from edgeinfer.settings import Settings
+from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.app.opening.face import OpeningFace
@@ -68,12 +69,21 @@ def load_model(
     n_sessions: int = 1,
     parallel: int | None = None,
     race: Race = "first",
+    listening: Progress = no_progress,
 ) -> LLM:
-    """Load a model as configured, shown on `face`. `race`: when devices are compared. Raises EdgeInferError."""
+    """Load a model as configured, shown on `face`. `race`: when devices are compared. Raises EdgeInferError.
+
+    `listening` is told of the progress too.
+    """
     from edgeinfer.engine.loading import load_with
 
     _check_schedule(settings)
-    with face.loading() as progress:
+    with face.loading() as shown:
+
+        def progress(what: str, done: int, total: int) -> None:
+            shown(what, done, total)
+            listening(what, done, total)
+
         progress("loading the model", 0, 0)
         options = replace(settings.load, n_sessions=n_sessions, parallel=parallel, race=race, progress=progress)
         return load_with(path, options)
@@ -97,10 +107,11 @@ def answer_options(settings: Settings) -> Options:
         options["max_thought_tokens"] = wanted.max_thought_tokens
     if wanted.parse_special:
         options["parse_special"] = True
-    if wanted.enable_thinking != "auto":
+    if wanted.enable_thinking != "auto" or wanted.reasoning_effort is not None:
         from edgeinfer.engine.requests.request import thinking_variables
 
-        options["template_variables"] = thinking_variables(wanted.enable_thinking == "on")
+        thinks = None if wanted.enable_thinking == "auto" else wanted.enable_thinking == "on"
+        options["template_variables"] = thinking_variables(thinks, wanted.reasoning_effort)
     return options
 
 

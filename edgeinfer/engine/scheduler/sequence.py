@@ -95,8 +95,7 @@ class ScheduledSequence:
         self._meter, self._read_before = GenerationMeter(), 0
         self._n_reused, self._ran_full, self._is_first = 0, False, False
         self._finish_reason: FinishReason | None = None
-        self.stats: Stats | None = None
-        """Statistics of the answer, once it is done."""
+        self.stats: Stats | None = None  # of the answer, once it is done
         self._enlist(checked(priority), shares_prefix=shares_prefix)
 
     def _enlist(self, priority: Priority, *, shares_prefix: bool) -> None:
@@ -279,7 +278,7 @@ class ScheduledSequence:
         one token of the answer and the draft that follows it. `beside`: what else the pass will contain.
         """
         started, n_missing = time.perf_counter(), self.n_missing
-        if n_missing > 1 and not self.n_generated:
+        if not self.n_generated:
             self._report_progress(len(self.request.prompt) - n_missing)
         if self.stop_asked.is_set():
             self.cancel()
