@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 from clients.compact_histories import history_file, recorded_requests
+from clients.environments import SILENT, interpreter, version
 from clients.recording_server import Recordings, serve
 
 SCRIPTS = Path(__file__).resolve().parent / "clients"
@@ -30,14 +31,6 @@ PACKAGES = {
     "ai_sdk": ["ai", "@ai-sdk/openai-compatible"],
 }
 """What a client's environment has; the last one is what the version is told of."""
-SILENT = {
-    "DO_NOT_TRACK": "1",
-    "LANGSMITH_TRACING": "false",
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    "OPENAI_AGENTS_DISABLE_TRACING": "1",
-    "NO_PROXY": "127.0.0.1",
-}
-"""Nothing is sent to anybody but the server."""
 
 
 def environment(client: str, folder: Path) -> list[str]:
@@ -49,22 +42,16 @@ def environment(client: str, folder: Path) -> list[str]:
             subprocess.run(["npm", "install", "--silent", "--no-audit", *PACKAGES[client]], cwd=place, check=True)
         shutil.copy(SCRIPTS / "with_ai_sdk.mjs", place)  # modules are looked for beside the script
         return ["node", str(place / "with_ai_sdk.mjs")]
-    python = place / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PACKAGES[client]], check=True)
-    return [str(python), str(SCRIPTS / f"with_{client}.py")]
+    return [str(interpreter(place, PACKAGES[client])), str(SCRIPTS / f"with_{client}.py")]
 
 
-def version(client: str, folder: Path) -> str:
+def name_and_version(client: str, folder: Path) -> str:
     """The name and version of a client."""
     name = PACKAGES[client][-1].partition("[")[0]
     if client == "ai_sdk":
         text = (folder / client / "node_modules" / name / "package.json").read_text(encoding="utf-8")
         return f"{name} {json.loads(text)['version']}"
-    code = f"import importlib.metadata; print(importlib.metadata.version({name!r}))"
-    python = str(folder / client / "bin" / "python")
-    return f"{name} {subprocess.run([python, '-c', code], check=True, capture_output=True, text=True).stdout.strip()}"
+    return f"{name} {version(folder / client / 'bin' / 'python', name)}"
 
 
 def run(client: str, folder: Path, address: str, scenes: list[str]) -> list[str]:
@@ -96,7 +83,7 @@ def main() -> None:
         if not options.at:
             runs = {place[1:]: sent for place, sent in recordings.requests.items() if place[0] == client}
             HISTORIES.mkdir(exist_ok=True)
-            text = history_file(version(client, options.folder), runs)
+            text = history_file(name_and_version(client, options.folder), runs)
             again = [
                 {"path": each.path, "headers": each.headers, "body": each.body} for each in recorded_requests(text)
             ]

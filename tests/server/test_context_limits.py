@@ -48,6 +48,7 @@ def test_a_token_too_many_is_refused_with_openais_code(server: Running, name: st
     refused = server.http().post(path, json=body(server, n_context + 1))
     error = refused.json()["error"]
     assert (refused.status_code, error["code"]) == (400, "context_length_exceeded")
+    assert error["message"].startswith("prompt is too long: ")  # words that agents look for, besides the code
     assert f"{n_context + 1} tokens and the context holds {n_context}" in error["message"]
 
 

@@ -36,13 +36,14 @@ def test_a_conversation_may_fill_the_context(server: Running) -> None:
         assert found["choices"][0]["finish_reason"] == "length"
     body = {"messages": conversation(server, n_context + 1), "max_tokens": 1}
     message = http.post(CHAT, json=body).json()["error"]["message"]
-    assert message.startswith(f"the conversation has {n_context + 1} tokens and the context holds {n_context};")
+    words = f"prompt is too long: the conversation has {n_context + 1} tokens and the context holds {n_context};"
+    assert message.startswith(words)  # "prompt is too long": agents look for these words
 
 
 def test_functions_count_as_part_of_the_conversation(server: Running) -> None:
     body = {"messages": MESSAGES, "tools": [{"function": {"name": "clock", "description": "the hen " * 200}}]}
     message = server.http().post(CHAT, json=body).json()["error"]["message"]
-    n_tokens = int(message.split()[3])
+    n_tokens = int(message.split()[7])
     assert n_tokens > server.llm.info.n_context > server.llm.prompts.n_tokens(MESSAGES)
 
 

@@ -57,6 +57,8 @@ OLLAMA_PATHS = "/api/"
 """Paths of Ollama's API, whose errors are a text."""
 ANTHROPIC_PATHS = "/v1/messages"
 """Paths of Anthropic's API, whose errors have its form."""
+TOO_LONG_WORDS = "prompt is too long: "
+"""Words by which agents of all APIs know that a conversation is to be shortened (langchain, litellm, Claude Code …)."""
 ANTHROPIC_KINDS: Mapping[int, str] = {**KINDS, 413: "request_too_large", 503: "overloaded_error"}
 """Anthropic's error types by status; all other statuses have the type api_error."""
 RETRY_S = "1"
@@ -93,11 +95,10 @@ class APIError(Exception):
         }
 
     def anthropic_body(self) -> dict[str, object]:
-        """The error as a JSON body of Anthropic's API; agents shorten a conversation that is "too long"."""
-        too_long = "prompt is too long: " if self.code == TOO_LONG else ""
+        """The error as a JSON body of Anthropic's API."""
         kind = ANTHROPIC_KINDS.get(self.status, "api_error")
         details = {} if self.code is None else {"details": {"error_code": self.code}}
-        return {"type": "error", "error": {"type": kind, "message": too_long + self.message, **details}}
+        return {"type": "error", "error": {"type": kind, "message": self.message, **details}}
 
     def body_at(self, path: str) -> dict[str, object]:
         """The error as a JSON body, in the words of the API that a path belongs to."""
@@ -110,7 +111,7 @@ def too_long(message: str, n_prompt: int | None, n_context: int | None, param: s
     """The error of a prompt that is longer than the context."""
     is_known = n_prompt is not None and n_context is not None
     numbers = {"n_prompt_tokens": n_prompt or 0, "n_ctx": n_context or 0} if is_known else {}
-    return APIError(400, message, TOO_LONG, param, numbers=numbers)
+    return APIError(400, TOO_LONG_WORDS + message, TOO_LONG, param, numbers=numbers)
 
 
 def unsupported(message: str, param: str) -> APIError:
