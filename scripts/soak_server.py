@@ -1,31 +1,38 @@
 """Runs random clients against a server for a while and checks what remains: memory, threads, files, cache, answers.
 
-Run: `python scripts/soak_server.py [--minutes M] [--clients N] [--model NAME] [--seed S]`. Starts its own server, with
-clients that wait for answers, read streams fast or slowly, disconnect during a body, a prompt or an answer, send
-malformed requests, and ask for schemas, embeddings, texts and too much. Prints the resources of the server's process
-once a minute and, at rest, at the beginning and at the end; every kind of answer with its status; and problems:
-unexpected statuses, answers that are still being generated, files or threads that remain. Pages of the cache are
-printed but not judged: stored prefixes hold some at rest.
+Run: `python scripts/soak_server.py [--seconds S] [--clients N] [--model NAME] [--seed S] [--spec auto]`. Starts its own
+server, with clients that speak all of its protocols (`soak_protocols.py`): they wait for answers, read streams fast or
+slowly, disconnect during a body, a prompt or an answer, send malformed requests, and ask for schemas, embeddings, texts
+and too much. Prints the resources of the server's process as they change and, at rest, at the beginning and at the end;
+every kind of answer with its status; and problems: unexpected statuses (any from 500 on), streams that do not end as
+they must, memory that grows after the first third, answers that are still being generated, tasks, files or threads that
+remain. Pages of the cache are printed but not judged: stored prefixes hold some at rest.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import collections
 import contextlib
+import gc
 import json
 import os
 import random
 import socket
+import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
+from soak_protocols import PROTOCOLS, fault_of_stream
 
 KEY = "soak"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -33,8 +40,14 @@ TEXT = "the keeper climbs stairs of a lighthouse and looks out at sea while ship
 WORDS = tuple(TEXT.split(" "))
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"enum": ["a", "b"]}}, "required": ["n", "s"]}
 NO_REQUESTS = (b"{", b"[]", b'{"messages": 3}', b"\xff\xfe", b'{"messages": [{"role": "user"}]}', b"null", b"")
-DESERVED = {200, 400, 401, 403, 404, 405, 413, 422, 503}
+DESERVED = {200, 400, 401, 403, 404, 405, 413, 422}
 REST_S = 5.0
+N_LOOKS = 18
+MOST_GROWTH, MOST_GROWTH_MB = 0.02, 10.0
+POOL = min(32, (os.cpu_count() or 1) + 4)
+"""Threads that asyncio starts as it needs them, and keeps."""
+SERVES = "SOAK_SERVES"
+"""Set in the environment of the server."""
 
 
 @dataclass
@@ -74,18 +87,24 @@ class Client:
     def answer(self) -> int:
         return self.send("/v1/chat/completions", self.body(n=self.draw.choice([1, 1, 1, 2])))
 
-    def completion(self) -> int:
-        return self.send("/v1/completions", {"prompt": self.text(300), "max_tokens": 20})
-
-    def response(self) -> int:
-        return self.send("/v1/responses", {"input": self.text(), "max_output_tokens": 20})
-
     def schema(self) -> int:
         form = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
         return self.send("/v1/chat/completions", self.body(response_format=form))
 
     def embedding(self) -> int:
-        return self.send("/v1/embeddings", {"model": "default", "input": [self.text() for _ in range(3)]})
+        path = self.draw.choice(["/v1/embeddings", "/api/embed"])
+        return self.send(path, {"model": "default", "input": [self.text() for _ in range(3)]})
+
+    def stored(self) -> int:
+        """Continue a response, then forget both."""
+        identity = None
+        for _ in range(2):
+            body = {"input": self.text(), "max_output_tokens": 9, "previous_response_id": identity}
+            found = self.http.post("/v1/responses", json=body)
+            if found.status_code != 200:
+                return found.status_code
+            identity = found.json()["id"]
+        return self.http.delete(f"/v1/responses/{identity}").status_code
 
     def tokens(self) -> int:
         return self.send("/tokenize", {"content": self.text()})
@@ -112,19 +131,29 @@ class Client:
         return self.send("/v1/chat/completions", self.body(model="none-such"))
 
     def stream(self) -> int:
-        with self.http.stream("POST", "/v1/chat/completions", json=self.body(stream=True)) as response:
-            for _ in response.iter_raw():
-                pass
+        """Read a whole stream, fast or slowly."""
+        protocol, is_slow = self.draw.choice(PROTOCOLS), self.draw.random() < 0.4
+        body = {**protocol.body(self.text(), self.draw.randint(1, 120)), "stream": True}
+        with self.http.stream("POST", protocol.path, json=body) as response:
+            text = b""
+            for part in response.iter_raw(256 if is_slow else None):
+                text += part
+                time.sleep(0.05 * is_slow)
+            if response.status_code == 200:
+                lines = [line for line in text.decode().split("\n") if line and not line.startswith(": ")]
+                fault = fault_of_stream(protocol, lines)
+                self.wrong += [f"{protocol.name}: {fault}"] if fault else []
             return response.status_code
 
-    def slow_stream(self) -> int:
-        with self.http.stream("POST", "/v1/chat/completions", json=self.body(stream=True, logprobs=True)) as response:
-            for _ in response.iter_raw(512):
-                time.sleep(0.05)
-            return response.status_code
+    def whole(self) -> int:
+        protocol = self.draw.choice(PROTOCOLS)
+        body = {**protocol.body(self.text(), self.draw.randint(1, 120)), "stream": False}
+        return self.send(protocol.path, body)
 
     def left_stream(self) -> int:
-        with self.http.stream("POST", "/v1/chat/completions", json=self.body(stream=True, max_tokens=2000)) as response:
+        protocol = self.draw.choice(PROTOCOLS)
+        body = {**protocol.body(self.text(), 2000), "stream": True}
+        with self.http.stream("POST", protocol.path, json=body) as response:
             n_left = self.draw.randint(0, 30)
             for number, _ in enumerate(response.iter_lines()):
                 if number >= n_left:
@@ -133,9 +162,10 @@ class Client:
 
     def left_waiting(self) -> str:
         """Disconnect before there is an answer, or during the prompt."""
-        body = self.body(max_tokens=2000, messages=[{"role": "user", "content": self.text(2000)}])
+        protocol = self.draw.choice(PROTOCOLS)
+        body = {**protocol.body(self.text(2000), 2000), "stream": False}
         with contextlib.suppress(httpx.TimeoutException):
-            self.http.post("/v1/chat/completions", json=body, timeout=self.draw.uniform(0.01, 1.0))
+            self.http.post(protocol.path, json=body, timeout=self.draw.uniform(0.01, 1.0))
             return "answered"
         return "left"
 
@@ -154,14 +184,13 @@ class Client:
 
 
 KINDS: tuple[Callable[[Client], int | str], ...] = (
-    *[Client.answer] * 3,
-    *[Client.stream] * 4,
-    *[Client.left_stream] * 3,
-    *[Client.left_waiting] * 2,
-    *[Client.slow_stream] * 2,
-    Client.completion,
-    Client.response,
+    *[Client.answer] * 2,
+    *[Client.whole] * 4,
+    *[Client.stream] * 7,
+    *[Client.left_stream] * 4,
+    *[Client.left_waiting] * 3,
     Client.schema,
+    Client.stored,
     Client.embedding,
     Client.tokens,
     Client.standing,
@@ -175,22 +204,70 @@ KINDS: tuple[Callable[[Client], int | str], ...] = (
 )
 
 
-def held(process: psutil.Process, url: str) -> dict[str, float]:
-    """The resources that the server holds now."""
-    text = httpx.get(f"{url}/metrics", headers=HEADERS, timeout=30).text
-    lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith("edgeinfer_")]
-    gauges = {name.partition("{")[0]: float(value) for name, _, value in lines}
-    memory = process.memory_full_info()
-    return {
-        "RSS MB": memory.rss / 1e6,
-        "own MB": memory.uss / 1e6,
-        "threads": process.num_threads(),
-        "files": process.num_fds(),
-        "active": gauges["edgeinfer_answers_active"],
-        "waiting": gauges["edgeinfer_answers_waiting"],
-        "free pages": gauges["edgeinfer_kv_free_pages"],
-        "pages": gauges["edgeinfer_kv_pages"],
-    }
+class Server:
+    """A server in a process of its own, which also tells its tasks."""
+
+    def __init__(self, model: str, spec: str) -> None:
+        flags = ["-m", model, "--port", "0", "--ready-json", "--parent-pid", str(os.getpid()), "--queue", "64"]
+        flags += ["--ctx", "2048", "--contexts", "2"]  # few pages: all are touched soon, and memory shows leaks alone
+        flags += ["--spec", spec, "--no-history"]
+        environ = {**os.environ, "EDGEINFER_API_KEY": KEY, SERVES: "1"}
+        self._child = subprocess.Popen(
+            [sys.executable, __file__, "serve", *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ
+        )
+        self._process = psutil.Process(self._child.pid)
+        self.url: str = self._line()["url"]
+
+    def _line(self) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        return json.loads(self._child.stdout.readline())
+
+    def held(self) -> dict[str, float]:
+        """The resources that the server holds now."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(b"\n")
+        self._child.stdin.flush()
+        text = httpx.get(f"{self.url}/metrics", headers=HEADERS, timeout=60).text
+        lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith("edgeinfer_")]
+        gauges = {name.partition("{")[0]: float(value) for name, _, value in lines}
+        slots = httpx.get(f"{self.url}/slots", headers=HEADERS, timeout=60).json()
+        memory = self._process.memory_full_info()
+        return {
+            "RSS MB": memory.rss / 1e6,
+            "own MB": memory.uss / 1e6,
+            "threads": self._process.num_threads(),
+            "files": self._process.num_fds(),
+            "tasks": self._line()["tasks"],
+            "active": gauges["edgeinfer_answers_active"],
+            "waiting": gauges["edgeinfer_answers_waiting"],
+            "busy slots": sum(slot["is_processing"] for slot in slots),
+            "free pages": gauges["edgeinfer_kv_free_pages"],
+            "pages": gauges["edgeinfer_kv_pages"],
+        }
+
+    def files(self) -> list[str]:
+        """What the server has open."""
+        folder = Path(f"/proc/{self._child.pid}/fd")
+        links = [str(each.readlink()) for each in folder.iterdir()] if folder.exists() else []
+        return [*links, *map(str, self._process.net_connections())]
+
+    def close(self) -> None:
+        self._child.terminate()
+        self._child.wait()
+
+
+def serve() -> None:
+    """Be the server: the command line is edgeinfer's, and every line on standard input asks for the number of tasks."""
+
+    def tell() -> None:
+        for _ in sys.stdin:
+            tasks = [each for each in gc.get_objects() if isinstance(each, asyncio.Task) and not each.done()]
+            print(json.dumps({"tasks": len(tasks)}), flush=True)
+
+    from edgeinfer.__main__ import main as edgeinfer_main
+
+    threading.Thread(target=tell, daemon=True).start()
+    edgeinfer_main()
 
 
 def show(name: str, now: dict[str, float]) -> None:
@@ -198,53 +275,66 @@ def show(name: str, now: dict[str, float]) -> None:
 
 
 def main() -> int:
+    if os.environ.pop(SERVES, None):
+        serve()
+        return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--clients", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--model", default="SmolLM2-135M-Instruct")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--spec", default="off", help="with drafts, tables of what was read grow for a long time")
     given = parser.parse_args()
-    command = [sys.executable, "-m", "edgeinfer", "serve", "-m", given.model, "--port", "0", "--ready-json"]
-    command += ["--parent-pid", str(os.getpid())]
-    environ = {**psutil.Process().environ(), "EDGEINFER_API_KEY": KEY}
-    with subprocess.Popen([*command, "--queue", "16"], stdout=subprocess.PIPE, env=environ) as server:
-        try:
-            assert server.stdout is not None
-            url = json.loads(server.stdout.readline())["url"]
-            return soak(psutil.Process(server.pid), url, given)
-        finally:
-            server.terminate()
+    server = Server(given.model, given.spec)
+    try:
+        return soak(server, given)
+    finally:
+        server.close()
 
 
-def soak(process: psutil.Process, url: str, given: argparse.Namespace) -> int:
+def soak(server: Server, given: argparse.Namespace) -> int:
     """Run all clients at once, then rest. Returns an exit code: 1 if something is wrong."""
-    run_clients(url, given.clients, 20.0, given.seed + 1000)  # each kind once, to import all modules
+    run_clients(server.url, given.clients, 20.0, given.seed + 1000)  # each kind once, to import all modules
     time.sleep(REST_S)
-    before = held(process, url)
+    before = server.held()
     show("at rest", before)
-    ends = time.monotonic() + 60 * given.minutes
-    threads, clients = begin_clients(url, given.clients, ends, given.seed)
-    minute = 0
+    began = time.monotonic()
+    ends = began + given.seconds
+    threads, clients = begin_clients(server.url, given.clients, ends, given.seed)
+    series = []
     while time.monotonic() < ends:
-        time.sleep(min(60.0, max(0.1, ends - time.monotonic())))
-        minute += 1
-        show(f"{minute} min", held(process, url))
+        time.sleep(min(given.seconds / N_LOOKS, max(0.1, ends - time.monotonic())))
+        series.append(server.held())
+        show(f"{time.monotonic() - began:.0f} s", series[-1])
     for thread in threads:
         thread.join()
     time.sleep(REST_S)
-    after = held(process, url)
+    after = server.held()
     show("at rest", after)
     found = sum((client.found for client in clients), collections.Counter[str]())
     print(f"{sum(found.values())} requests: " + ", ".join(f"{name}: {n}" for name, n in sorted(found.items())))
     wrong = [each for client in clients for each in client.wrong]
-    wrong += [
-        f"{name} {after[name]:.0f}, {before[name]:.0f} before"
-        for name in ("threads", "files")
-        if after[name] > before[name]
-    ]
-    wrong += [f"{after['active']:.0f} answers in the making" for _ in range(1) if after["active"] or after["waiting"]]
+    wrong += remaining(before, after) + growing([now["RSS MB"] for now in series])
+    if after["files"] > before["files"]:
+        print(f"files: {server.files()}")
     print("wrong: " + ("; ".join(wrong[:20]) or "nothing"))
     return 1 if wrong else 0
+
+
+def remaining(before: dict[str, float], after: dict[str, float]) -> list[str]:
+    """What is held at rest that was not before, in words."""
+    more = [name for name in ("files", "tasks") if after[name] > before[name]]
+    more += ["threads"] if after["threads"] > before["threads"] + POOL else []
+    busy = [name for name in ("active", "waiting", "busy slots") if after[name]]
+    return [f"{name} {after[name]:.0f}, {before[name]:.0f} before" for name in (*more, *busy)]
+
+
+def growing(series: Sequence[float]) -> list[str]:
+    """Whether memory grew after the first third, in words: the last third against the one in the middle."""
+    n = len(series) // 3
+    middle, last = statistics.mean(series[n : 2 * n]), statistics.mean(series[-n:])
+    is_flat = last <= middle + max(MOST_GROWTH_MB, MOST_GROWTH * middle)
+    return [] if is_flat else [f"RSS {last:.0f} MB in the last third, {middle:.0f} in the one before"]
 
 
 def begin_clients(url: str, n: int, ends: float, seed: int) -> tuple[list[threading.Thread], list[Client]]:
