@@ -167,6 +167,13 @@ class GenerationSettings:
         "on or off.",
         thinking_choice,
     )
+    reasoning_effort: str | None = option(
+        None,
+        "How much the model thinks, in a word that its chat template knows: mostly low, medium or high.",
+        unset_or(text),
+        "WORD",
+        "the template's",
+    )
     max_thought_tokens: int | None = option(
         None,
         "Maximum number of tokens of thoughts, after which the model is made to answer.",

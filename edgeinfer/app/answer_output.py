@@ -103,6 +103,12 @@ def print_notices(notices: tuple[str, ...]) -> None:
         typer.echo(f"note: {notice}", err=True)
 
 
+def print_thoughts_note(stream: TextStream) -> None:
+    """Say on stderr that an answer was thoughts and nothing else, which may have printed nothing."""
+    if stream.reasoning and not stream.content.strip() and not stream.tool_calls:
+        print_notices(("the model only thought; --enable-thinking off, or --max-thought-tokens N, makes it answer",))
+
+
 def stats_text(stats: Stats) -> str:
     """The numbers of an answer as one readable line."""
     joules = stats.joules_per_token

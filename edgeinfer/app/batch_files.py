@@ -34,8 +34,8 @@ NUMBERS: Mapping[str, str] = {
     "frequency_penalty": "frequency_penalty",
 }
 WHOLE: Mapping[str, str] = {name: name for name in ("top_k", "seed", "max_tokens", "max_thought_tokens")}
-THINKING = "enable_thinking"
-KEYS = (*CONTENTS, "id", "system", "stop", THINKING, *NUMBERS, *WHOLE)
+THINKING, EFFORT = "enable_thinking", "reasoning_effort"
+KEYS = (*CONTENTS, "id", "system", "stop", THINKING, EFFORT, *NUMBERS, *WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +126,13 @@ def _options(found: Mapping[str, object]) -> Options:
         if not isinstance(texts, Sequence) or not all(isinstance(each, str) for each in texts):
             raise BadSetting(f"stop must be a text or a list of texts, not {stop!r}")
         wanted["stop"] = tuple(texts)
-    if (thinks := found.get(THINKING)) is not None:
-        if not isinstance(thinks, bool):
-            raise BadSetting(f"{THINKING} must be true or false, not {thinks!r}")
-        wanted["template_variables"] = thinking_variables(thinks)
+    thinks, effort = found.get(THINKING), found.get(EFFORT)
+    if not isinstance(thinks, bool | None):
+        raise BadSetting(f"{THINKING} must be true or false, not {thinks!r}")
+    if not isinstance(effort, str | None):
+        raise BadSetting(f"{EFFORT} must be a text, not {effort!r}")
+    if variables := thinking_variables(thinks, effort):
+        wanted["template_variables"] = variables
     return wanted  # type: ignore[return-value]
 
 

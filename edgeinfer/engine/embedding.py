@@ -20,7 +20,7 @@ import numpy as np
 
 from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.requests.request import Prompts
+from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool

@@ -19,7 +19,8 @@ from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompt_rows import Piece
-from edgeinfer.engine.requests.request import Options, Prompts, Request
+from edgeinfer.engine.requests.prompts import Prompts
+from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.running import OpenModel, RunningNote
@@ -93,7 +94,7 @@ class LLM(TextReader):
         self.adapters = loaded_adapters(subject, pool)
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""
         own = tokenizer, template, pool.executor.limits.n_context, inputs, sampling
-        self.prompts = Prompts(*own, self.adapters, ollama.stops)
+        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)

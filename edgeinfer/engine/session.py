@@ -15,7 +15,8 @@ from typing import Unpack
 from edgeinfer.engine.kv.saved_state import seal, unseal
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompt_rows import Piece
-from edgeinfer.engine.requests.request import Options, Prompts, Request
+from edgeinfer.engine.requests.prompts import Prompts
+from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence

@@ -94,6 +94,21 @@ def test_lines_say_whether_to_think(tiny_model: Path, tmp_path: Path) -> None:
     assert "enable_thinking must be true or false" in str(wrong.exception) + wrong.stderr
 
 
+def test_lines_say_how_much_to_think(tiny_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "own.jinja"
+    path.write_text("{{ messages[0].content }} {{ reasoning_effort }} {{ enable_thinking }}")
+    lines = ['{"prompt": "a", "reasoning_effort": "low"}', "a", '{"prompt": "a", "reasoning_effort": "none"}']
+    more = ("--max-tokens", "4", "--chat-template-file", str(path), "--reasoning-effort", "high")
+    found = records(batch(tiny_model, *more, lines=lines))
+    with load(tiny_model, device="reference", n_context=128) as llm:
+        for index, words in enumerate(("low ", "high ", " False")):
+            wanted = llm.complete(f"a {words}", temperature=0, max_tokens=4)
+            wanted.read()
+            assert found[index]["tokens"] == list(wanted.tokens)
+    wrong = batch(tiny_model, lines=['{"prompt": "a", "reasoning_effort": 3}'])
+    assert "reasoning_effort must be a text" in str(wrong.exception) + wrong.stderr
+
+
 def test_system_instructions_and_stats(tiny_model: Path) -> None:
     result = batch(tiny_model, "--max-tokens", "4", "--system", "in the", "--stats", lines=["the rain"])
     with load(tiny_model, device="reference", n_context=128) as llm:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from file_server import Served, serving
-from tiny_models import write_model
 
 import edgeinfer
 from edgeinfer.app.cli import COMMANDS, build_app, guarded, main
 from edgeinfer.errors import EdgeInferError
+from tests.file_server import Served, serving
+from tests.tiny_models import write_model
 
 ROOT = Path(__file__).resolve().parents[2]
 EDGEINFER = [sys.executable, "-m", "edgeinfer"]

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_models import write_model
 
 from edgeinfer.models import file_facts as header_facts
 from tests.app.test_cli_models import run
+from tests.tiny_models import write_model
 
 
 def test_models_are_listed_with_size_quant_context_and_origin(

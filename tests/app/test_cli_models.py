@@ -14,8 +14,6 @@ from pathlib import Path
 
 import gguf
 import pytest
-from file_server import Served, serving
-from tiny_models import write_model, write_wheel
 
 from edgeinfer.app.cli import main
 from edgeinfer.app.opening import model_choice, terminal_face
@@ -33,7 +31,9 @@ from edgeinfer.scheduling.cost.memory import RESERVE_SHARE
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.settings import load_settings
 from tests.conftest import write_tiny_llama
+from tests.file_server import Served, serving
 from tests.golden.goldens import DATA
+from tests.tiny_models import write_model, write_wheel
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -335,3 +335,13 @@ def test_speculation_options_that_cannot_be_are_refused(
     result = run(tiny_model, *arguments, "the rain")
     assert result.exit_code == code
     assert message in result.stderr
+
+
+def test_an_answer_of_thoughts_alone_says_so(tiny_model: Path, tmp_path: Path) -> None:
+    template = tmp_path / "thinks.jinja"
+    template.write_text("{{ messages[0].content }}<think>{% if enable_thinking is false %}</think>{% endif %}")
+    thinks = ("--chat-template-file", str(template), "--temp", "0", "--max-tokens", "40", "the rain")
+    result = run(tiny_model, *thinks)
+    assert (result.stdout, "the model only thought" in result.stderr) == ("\n", True)
+    result = run(tiny_model, "--max-thought-tokens", "2", *thinks)
+    assert "the model only thought" not in result.stderr

@@ -8,8 +8,6 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from file_server import Served, serving
-from tiny_models import write_model
 
 from edgeinfer.app.opening.face import Download, OpeningCalledOff, WatchedFace
 from edgeinfer.app.opening.loading import open_llm
@@ -19,6 +17,8 @@ from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.store import ModelStore
 from edgeinfer.settings import Settings, load_settings
+from tests.file_server import Served, serving
+from tests.tiny_models import write_model
 
 
 class Seen:

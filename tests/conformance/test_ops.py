@@ -83,12 +83,12 @@ def test_a_field_that_a_device_does_not_read_is_refused_by_its_name(monkeypatch:
 
 @pytest.mark.parametrize("device", ["cuda", "onnx", "openvino"])
 def test_devices_for_token_ids_refuse_rows_and_axes_by_name(device: str) -> None:
+    embed, rope = Embed(Weight("token_embd.weight", 0, 8, 32), "x"), Rope("query", 2, 16, RopeTable(1e4, 16))
     try:
         ops = importlib.import_module(f"edgeinfer.backends.{device}.ops").DEVICE_OPS
+        ops.check([embed, rope])
     except ImportError as reason:  # the device's dependencies are not installed
         pytest.skip(str(reason))
-    embed, rope = Embed(Weight("token_embd.weight", 0, 8, 32), "x"), Rope("query", 2, 16, RopeTable(1e4, 16))
-    ops.check([embed, rope])
     for op, field in ((dataclasses.replace(embed, rows=True), "rows"), (rope_of_axes(rope), "sections")):
         with pytest.raises(
             UnsupportedModel, match=f"{device} cannot run the op {op.kind}: it does not know .* {field}"

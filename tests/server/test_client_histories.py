@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 from edgeinfer.app.server.requests import ChatRequest, messages_of
-from edgeinfer.engine.requests.request import Prompts
+from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.models.text.template_choice import built_in, built_in_names
 from scripts.clients.compact_histories import RecordedRequest, history_file, recorded_requests

@@ -209,6 +209,14 @@ def test_thinking_is_told_to_the_template(tmp_path: Path, word: str) -> None:
     assert options["max_thought_tokens"] == 9
 
 
+def test_the_effort_is_told_to_the_template(tmp_path: Path) -> None:
+    assert "template_variables" not in answer_options(load(tmp_path, {}))
+    options = answer_options(load(tmp_path, {"reasoning_effort": "low"}))
+    assert options["template_variables"] == {"reasoning_effort": "low"}
+    options = answer_options(load(tmp_path, {"reasoning_effort": "low", "enable_thinking": "on"}))
+    assert options["template_variables"] == {"reasoning_effort": "low", "enable_thinking": True, "thinking": True}
+
+
 def test_marks_are_parsed_only_where_that_is_set(tmp_path: Path) -> None:
     assert answer_options(load(tmp_path, {"parse_special": "true"}))["parse_special"] is True
 

@@ -90,7 +90,7 @@ def _answer(
     text: str, settings: Settings, stop: tuple[str, ...], shown: _RunOutput, tool_servers: Sequence[str]
 ) -> None:
     """Load, answer and print. Raises KeyboardInterrupt for an answer that was interrupted."""
-    from edgeinfer.app.answer_output import print_answer, print_notices
+    from edgeinfer.app.answer_output import print_answer, print_notices, print_thoughts_note
     from edgeinfer.app.disk_reading import read_since
     from edgeinfer.app.opening.first_look import look_once
     from edgeinfer.app.opening.loading import answer_options, open_llm, record_speed
@@ -111,6 +111,7 @@ def _answer(
         assert stream.stats is not None
         read = _Read(read_since(before, llm.telemetry.weight_reads), time.perf_counter() - started)
         print_notices(stream.stats.notices)
+        print_thoughts_note(stream)
         _report(llm, stream, settings, read, shown, calls)
         record_speed(llm, stream.stats)
         found: list[Compared] = []

@@ -75,6 +75,7 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
         "chosen_template": chosen_template(),
         "sampling": dict(facts.sampling),
         "stop": list(facts.stops),
+        "system": facts.system or None,
         "unused_parameters": list(facts.unused),
         "licence": facts.licence,
         "licence_link": facts.licence_link,
@@ -108,6 +109,7 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         ("used instead", chosen_template()),
         ("sampling", ", ".join(f"{name} {value:g}" for name, value in facts.sampling.items())),
         ("stops at", " ".join(map(repr, facts.stops))),
+        ("system prompt", facts.system and " ".join(facts.system.split())),
         ("not used", ", ".join(facts.unused) and f"{', '.join(facts.unused)} of Ollama's parameters"),
         ("licence", " ".join(text for text in (facts.licence, facts.licence_link) if text)),
         ("from", model.place),
@@ -137,7 +139,8 @@ class ModelFacts:
     """Facts of a model; None if its files do not say.
 
     `n_params`: of all tensors; `tensor_types`: bytes by tensor format; `sampling`: the author's values of options, and
-    those of Ollama's names for the file, with `stops`, texts that end its answers; `unused`: parameters not followed.
+    those of Ollama's names for the file, with `stops`, texts that end its answers, `system`, the system prompt of chats
+    without their own, and `unused`, parameters not followed.
     """
 
     architecture: str | None
@@ -153,6 +156,7 @@ class ModelFacts:
     licence_link: str | None
     sampling: Mapping[str, float]
     stops: tuple[str, ...] = ()
+    system: str = ""
     unused: tuple[str, ...] = ()
 
 
@@ -195,6 +199,7 @@ def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorIn
         licence_link=_text(metadata, "general.license.link"),
         sampling={**author_sampling(metadata), **ollama.sampling},
         stops=ollama.stops,
+        system=ollama.system,
         unused=ollama.unused,
     )
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.errors import BadSetting, EdgeInferError
@@ -155,7 +155,8 @@ class _Connection:
     def __init__(self, server: ToolServer) -> None:
         self._server = server
         # it lives as long as the connection; `end` closes it
-        self._errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._errors = cast("TextIO", errors)
         self._stop = asyncio.Event()
         self.client: Client | None = None
         self.opened: asyncio.Future[tuple[RemoteTool, ...]] = asyncio.get_running_loop().create_future()

@@ -97,10 +97,11 @@ def answer_options(settings: Settings) -> Options:
         options["max_thought_tokens"] = wanted.max_thought_tokens
     if wanted.parse_special:
         options["parse_special"] = True
-    if wanted.enable_thinking != "auto":
+    if wanted.enable_thinking != "auto" or wanted.reasoning_effort is not None:
         from edgeinfer.engine.requests.request import thinking_variables
 
-        options["template_variables"] = thinking_variables(wanted.enable_thinking == "on")
+        thinks = None if wanted.enable_thinking == "auto" else wanted.enable_thinking == "on"
+        options["template_variables"] = thinking_variables(thinks, wanted.reasoning_effort)
     return options
 
 

@@ -147,6 +147,7 @@ def shown_record(model: LocalModel, details: ModelDetails, *, verbose: bool) -> 
         "modelfile": f"# FROM {tagged(model.name)}\n\nFROM {model.path}\n{settings}",
         "parameters": "\n".join(parameters),
         "template": template,
+        "system": ollama_params(model.path).system,
         **common,
         "model_info": {**_metadata(header, verbose=verbose), "general.parameter_count": details.n_parameters},
         "capabilities": _capabilities(header, template),

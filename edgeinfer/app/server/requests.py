@@ -288,22 +288,13 @@ def _choice_of(choice: str | NamedTool | AllowedTools | None, tools: Sequence[To
 
 
 def template_variables(body: ThoughtControl, defaults: Options) -> dict[str, Any]:
-    """Variables of the chat template; an effort of "none" turns thinking off.
-
-    A request that says anything of thinking gets none of the defaults.
-    """
+    """Variables of the chat template. A request that says anything of thinking gets none of the defaults."""
     from edgeinfer.engine.requests.request import thinking_variables
 
     given, effort, thinks = body.chat_template_kwargs or {}, body.reasoning_effort, body.enable_thinking
-    says = effort is not None or thinks is not None or not given.keys().isdisjoint(thinking_variables(True))
+    says = effort is not None or thinks is not None or not given.keys().isdisjoint(thinking_variables(True, "high"))
     variables = {} if says else dict(defaults.get("template_variables", {}))
-    if effort == "none":
-        thinks = False if thinks is None else thinks
-    elif effort is not None:
-        variables["reasoning_effort"] = effort
-    if thinks is not None:
-        variables |= thinking_variables(thinks)
-    return variables | given
+    return variables | thinking_variables(thinks, effort) | given
 
 
 def _schema(response_format: ResponseFormat) -> str | Literal[True] | dict[str, Any]:

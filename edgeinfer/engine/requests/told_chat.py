@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from edgeinfer.engine.requests.conversation import ASSISTANT, Messages, partial_tokens, split_partial
+from edgeinfer.engine.requests.conversation import ASSISTANT, SYSTEM_ROLES, Messages, partial_tokens, split_partial
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.answer_reader import AnswerReader
@@ -40,10 +40,11 @@ class ChatOptions:
 
 @dataclass(frozen=True)
 class ChatTeller:
-    """Tells a model conversations, with its tokenizer and template."""
+    """Tells a model conversations, with its tokenizer and template. `system`: for those without a system prompt."""
 
     tokenizer: Tokenizer
     template: ChatTemplate
+    system: str = ""
 
     @cached_property
     def thoughts(self) -> ThoughtFormat | None:
@@ -90,6 +91,8 @@ class ChatTeller:
     def _text(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, StandIns]:
         """The text of a conversation up to where the answer begins, and what stands in for its users' marks."""
         messages = [with_objects(self._with_thoughts_apart(message)) for message in messages]
+        if self.system and not any(message.role in SYSTEM_ROLES for message in messages):
+            messages = [Message(SYSTEM_ROLES[0], self.system), *messages]
         tools, variables, stand_ins = options.tools, options.variables, NO_STAND_INS
         if not options.parse_special:
             schemas = () if tools is None else tools.tools

@@ -16,7 +16,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from edgeinfer.engine.requests.conversation import Messages
-from edgeinfer.engine.requests.request import Options, Prompts, Request
+from edgeinfer.engine.requests.prompts import Prompts
+from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.scheduler.output import Waiter
 from edgeinfer.engine.scheduler.scheduler import PassCounts
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence

@@ -95,8 +95,7 @@ class ScheduledSequence:
         self._meter, self._read_before = GenerationMeter(), 0
         self._n_reused, self._ran_full, self._is_first = 0, False, False
         self._finish_reason: FinishReason | None = None
-        self.stats: Stats | None = None
-        """Statistics of the answer, once it is done."""
+        self.stats: Stats | None = None  # of the answer, once it is done
         self._enlist(checked(priority), shares_prefix=shares_prefix)
 
     def _enlist(self, priority: Priority, *, shares_prefix: bool) -> None:

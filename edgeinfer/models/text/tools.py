@@ -7,7 +7,9 @@ Anything that is not a call stays text: no output of the model is lost. Independ
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +20,8 @@ from edgeinfer.models.text.tool_formats import Parameters, ReadCalls, ToolFormat
 from edgeinfer.models.text.tool_formats.values import python_calls
 
 MOST_TOOLS = 128
+MOST_CUTS = 64
+"""Ends of calls that are tried in a block that was cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +198,19 @@ class ToolReader:
         at = body.find(self._end) if self._end else -1
         if at < 0 and not self._is_final:
             return "", False
-        at = len(body) if at < 0 else at
-        try:
-            calls = [checked_call(*call, self._names) for call in read(body[:at], self._parameters)]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return self._no_call()
-        self.calls += calls
-        self._held, self._place = body[at:], "after"
-        return "", True
+        cuts = [at] if at >= 0 else self._cuts(body)
+        for cut in cuts[:MOST_CUTS]:
+            with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                self.calls += [checked_call(*call, self._names) for call in read(body[:cut], self._parameters)]
+                self._held, self._place = body[cut:], "after"
+                return "", True
+        return self._no_call()
+
+    def _cuts(self, body: str) -> list[int]:
+        """Where calls may end in a block without its end, the last first."""
+        if self._form.call_end is None:
+            return [len(body)]
+        return [found.end() for found in re.finditer(re.escape(self._form.call_end), body)][::-1]
 
     def _no_call(self) -> tuple[str, bool]:
         """What began as a call is content."""

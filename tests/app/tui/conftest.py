@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, serving
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.models.store import ModelStore
 from tests.app.tui.models_app import QUICK
+from tests.file_server import FileServer, serving
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, Served
 from textual.widgets import Input, Static
-from tiny_models import write_model
 
 from edgeinfer.app.catalogue.catalogue import Catalogue, ModelEntry
 from edgeinfer.app.tui.screens.models import ModelsScreen
@@ -18,6 +16,8 @@ from edgeinfer.models.sources import parse_source
 from tests.app.tui.flows import wait_until
 from tests.app.tui.models_app import Bare
 from tests.app.tui.test_models_screen import listed, look_up, notice, rows, table
+from tests.file_server import FileServer, Served
+from tests.tiny_models import write_model
 
 
 @pytest.fixture

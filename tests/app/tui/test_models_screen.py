@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, Served
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
-from tiny_models import write_hollow_llama, write_model
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.app.tui.screens.models import ChosenModel, ModelsScreen
@@ -27,6 +25,8 @@ from edgeinfer.scheduling.machine.topology import read_topology
 from edgeinfer.steps import Progress, no_progress
 from tests.app.tui.flows import wait_until
 from tests.app.tui.models_app import QUICK, Bare
+from tests.file_server import FileServer, Served
+from tests.tiny_models import write_hollow_llama, write_model
 from tests.unit.scheduling.profiles import machine
 
 SIZES = [(40, 12), (100, 40), (200, 60)]

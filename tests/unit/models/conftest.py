@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, serving
 
 from edgeinfer.models.download.policy import DownloadPolicy
 from edgeinfer.models.store import ModelStore
+from tests.file_server import FileServer, serving
 
 QUICK = DownloadPolicy(
     attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_models import write_model
 
 from edgeinfer.errors import ModelNotFound
 from edgeinfer.models.elsewhere import models_elsewhere
@@ -18,6 +17,7 @@ from edgeinfer.models.elsewhere.hub_cache import hub_folders
 from edgeinfer.models.elsewhere.lm_studio import lm_studio_folders
 from edgeinfer.models.file_facts import header_facts
 from edgeinfer.models.store import ModelStore
+from tests.tiny_models import write_model
 from tests.unit.models.test_store import write_ollama
 
 

@@ -16,18 +16,20 @@ from tests.unit.models.test_store import write_ollama
 LIBRARY = "registry.ollama.ai/library"
 
 
-def with_params(folder: Path, name: str, content: bytes, params: object) -> Path:
+def with_params(folder: Path, name: str, content: bytes, params: object, system: str | None = None) -> Path:
     """A model as Ollama keeps it, with a layer of parameters and one with a template; gives its blob."""
     blob = write_ollama(folder, name, content)
-    text = params if isinstance(params, bytes) else json.dumps(params).encode()
-    digest = hashlib.sha256(text).hexdigest()
-    (folder / "blobs" / f"sha256-{digest}").write_bytes(text)
     path = folder / "manifests" / name
     manifest = json.loads(path.read_text())
-    manifest["layers"] += [
-        {"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:" + "1" * 64},
-        {"mediaType": "application/vnd.ollama.image.params", "digest": f"sha256:{digest}"},
-    ]
+    manifest["layers"].append({"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:" + "1" * 64})
+    texts = {"params": params if isinstance(params, bytes) else json.dumps(params).encode()}
+    if system is not None:
+        texts["system"] = system.encode()
+    for kind, text in texts.items():
+        digest = hashlib.sha256(text).hexdigest()
+        (folder / "blobs" / f"sha256-{digest}").write_bytes(text)
+        layer = {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{digest}"}
+        manifest["layers"].append(layer)
     path.write_text(json.dumps(manifest))
     return blob
 
@@ -65,6 +67,28 @@ def test_names_of_one_file_count_where_they_agree(tmp_path: Path) -> None:
     assert ollama_params(blob) == OllamaParams()
 
 
+def test_systems_of_one_file_count_where_they_agree(tmp_path: Path) -> None:
+    with_params(tmp_path, f"{LIBRARY}/a/latest", b"model", {}, "Be brief.")
+    blob = with_params(tmp_path, f"{LIBRARY}/b/latest", b"model", {"top_k": 3}, "Be brief.")
+    assert ollama_params(blob) == OllamaParams(system="Be brief.")
+    with_params(tmp_path, f"{LIBRARY}/c/latest", b"model", {}, "Be long.")
+    assert ollama_params(blob) == OllamaParams()
+
+
+def test_a_system_prompt_goes_before_chats_without_one(tmp_path: Path) -> None:
+    blob = with_params(
+        tmp_path, f"{LIBRARY}/tiny/1b", write_tiny_llama(tmp_path / "t.gguf").read_bytes(), {}, "the rain"
+    )
+    ask, own = {"role": "user", "content": "the hen"}, {"role": "system", "content": "the rain"}
+    with load(blob, spec="off", device="reference") as llm:
+        prompts = llm.prompts
+        assert prompts.render([ask]) == prompts.render([own, ask]) != prompts.render([ask])[:-1]
+        assert prompts.chat([ask], {}).prompt == prompts.chat([own, ask], {}).prompt
+        assert prompts.n_tokens([ask]) == len(prompts.chat([ask], {}).prompt)
+        other = {"role": "developer", "content": "at sea"}
+        assert "the rain" not in prompts.render([other, ask])
+
+
 @pytest.mark.parametrize(
     "params", [b"", b"\xff", b"[1]", b"[" * 5000, b'{"temperature": ' + b" " * 70000 + b"1}", {"temperature": "hot"}]
 )
@@ -88,7 +112,7 @@ def test_a_chat_follows_them_unless_the_user_says_otherwise(tmp_path: Path, caps
 
     content = write_tiny_llama(tmp_path / "tiny.gguf").read_bytes()
     params = {"temperature": 0, "stop": ["<|x|>"], "num_ctx": 64}
-    blob = with_params(tmp_path, f"{LIBRARY}/tiny/1b", content, params)
+    blob = with_params(tmp_path, f"{LIBRARY}/tiny/1b", content, params, "Be brief.")
     messages = [{"role": "user", "content": "the hen"}]
     with load(blob, spec="off") as llm:
         request = llm.prompts.chat(messages, {})
@@ -101,4 +125,5 @@ def test_a_chat_follows_them_unless_the_user_says_otherwise(tmp_path: Path, caps
     shown = capsys.readouterr().out
     assert "temperature 0" in shown
     assert "'<|x|>'" in shown
+    assert "Be brief." in shown
     assert "num_ctx of Ollama's parameters" in shown

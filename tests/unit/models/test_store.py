@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_models import write_model
 
 from edgeinfer.errors import BadGGUF, EdgeInferError, ModelNotFound
 from edgeinfer.models.file_names import quant_of, shard_names, without_quant
 from edgeinfer.models.sources import SOURCES, parse_source
 from edgeinfer.models.store import STARTER_SOURCE, ModelStore, default_root
 from edgeinfer.models.store_files import read_manifest
+from tests.tiny_models import write_model
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, Served
-from tiny_models import write_model
 
 from edgeinfer.app.opening.face import OpeningCalledOff
 from edgeinfer.errors import DownloadFailed
@@ -22,6 +20,8 @@ from edgeinfer.file_lock import FileLock
 from edgeinfer.models.download.part import DownloadPart
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.store import ModelStore
+from tests.file_server import FileServer, Served
+from tests.tiny_models import write_model
 
 ROOT = Path(__file__).resolve().parents[3]
 

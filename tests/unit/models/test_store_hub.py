@@ -14,11 +14,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tiny_models import write_model
 
 from edgeinfer.errors import DownloadFailed, ModelNotFound
 from edgeinfer.models.repository_files import choose_files
 from edgeinfer.models.store import ModelStore
+from tests.tiny_models import write_model
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMIT = "a" * 40

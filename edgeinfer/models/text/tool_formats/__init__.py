@@ -54,6 +54,7 @@ class ToolFormat:
     of objects is enclosed; "bare": the answer is an object, or several with `separator` between them, and nothing else;
     "block": calls that are no such objects, which `read` reads, up to `end`, or to the end of the answer if that is "",
     and `write` writes for templates that do not; `written` is for grammars, and None if they cannot be enforced.
+    call_end: in a block, the end of each call, without which it may lack arguments; None: its syntax shows its end.
     lead: what comes before calls, beside thoughts. as_python: the answer may also be a list of calls as in Python, and
     nothing else: [f(a=1)].
     marks: texts that all occur in the templates of this family; strange: texts that occur in none of them, but in
@@ -72,6 +73,7 @@ class ToolFormat:
     read: ReadCalls | None = None
     write: WriteCalls | None = None
     written: WrittenCalls | None = None
+    call_end: str | None = None
     as_python: bool = False
     lead: str = ""
 

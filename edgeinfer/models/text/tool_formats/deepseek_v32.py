@@ -19,6 +19,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<｜DSML｜function_calls>",
     end="</｜DSML｜function_calls>",
+    call_end="</｜DSML｜invoke>",
     marks=("｜DSML｜", "function_calls>"),
     read=read,
     written=WrittenCalls(

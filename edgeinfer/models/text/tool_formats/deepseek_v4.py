@@ -19,6 +19,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<｜DSML｜tool_calls>",
     end="</｜DSML｜tool_calls>",
+    call_end="</｜DSML｜invoke>",
     marks=("｜DSML｜", "tool_calls>"),
     read=read,
     written=WrittenCalls(

@@ -16,6 +16,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<function=",
     end="</function>",
+    call_end="</function>",
     marks=("<function=", "</function>"),
     strange=("<parameter=", "<tool_call>"),
     read=read,

@@ -16,6 +16,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<tool_call>",
     end="</tool_call>",
+    call_end="</tool_call>",
     marks=("<tool_call>", "<arg_key>", "<arg_value>"),
     read=read,
     written=WrittenCalls(

@@ -19,6 +19,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<tool_calls:opensource>",
     end="</tool_calls:opensource>",
+    call_end="</tool_call:opensource>",
     marks=("<tool_calls{}>", "':opensource'"),
     read=read,
     written=WrittenCalls(

@@ -21,6 +21,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<|tool_calls_section_begin|>",
     end="<|tool_calls_section_end|>",
+    call_end="<|tool_call_end|>",
     marks=("<|tool_calls_section_begin|>",),
     read=read,
     written=WrittenCalls(

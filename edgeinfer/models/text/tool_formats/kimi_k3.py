@@ -36,6 +36,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<|open|>tools<|sep|>",
     end="<|close|>tools<|sep|>",
+    call_end="<|close|>call<|sep|>",
     marks=("<|open|>", "<|close|>", "open_tag('tools')"),
     read=read,
     written=WrittenCalls(

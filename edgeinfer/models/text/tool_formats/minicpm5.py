@@ -18,6 +18,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin='<function name="',
     end="</function>",
+    call_end="</function>",
     marks=('<function name="', '<param name="'),
     read=read,
     written=WrittenCalls('{name}">', argument=('<param name="{name}">', "</param>"), separator="\n", each=True),

@@ -21,6 +21,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<minimax:tool_call>",
     end="</minimax:tool_call>",
+    call_end="</invoke>",
     marks=("<minimax:tool_call>",),
     read=read,
     written=WrittenCalls(

@@ -71,6 +71,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin=f"{_MARK}<tool_call>",
     end=f"{_MARK}</tool_call>",
+    call_end=f"{_MARK}</invoke>",
     marks=(_MARK,),
     read=read,
 )

@@ -9,7 +9,7 @@ from edgeinfer.models.text.tool_formats.values import Calls, with_objects
 def read(text: str, parameters: Parameters) -> Calls:
     """The calls in a block."""
     return with_objects(
-        text, r"(?:\[TOOL_CALLS\])?([^\[\]{}]+)(?:\[CALL_ID\][^\[]*)?\[ARGS\](.*?)(?=\[TOOL_CALLS\]|\Z)"
+        text, r"(?:\[TOOL_CALLS\])?([^\[\]{}]+)(?:\[CALL_ID\][^\[]*)?\[ARGS\](\s*\{.*?)(?=\[TOOL_CALLS\]|\Z)"
     )
 
 

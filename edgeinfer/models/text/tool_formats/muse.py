@@ -21,6 +21,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<atem:function_calls>",
     end="</atem:function_calls>",
+    call_end="</atem:invoke>",
     marks=("<atem:function_calls>",),
     read=read,
 )

@@ -21,6 +21,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<tool_call>",
     end="</tool_call>",
+    call_end="</function>",
     marks=("<tool_call>", "<function=", "<parameter="),
     strange=("<seed:tool_call>",),
     read=read,

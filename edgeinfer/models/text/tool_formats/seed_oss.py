@@ -21,6 +21,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<seed:tool_call>",
     end="</seed:tool_call>",
+    call_end="</function>",
     marks=("<seed:tool_call>", "<function=", "<parameter="),
     read=read,
     written=WrittenCalls(

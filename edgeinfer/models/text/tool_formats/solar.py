@@ -16,6 +16,7 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<|tool_call:begin|>",
     end="<|tool_call:end|>",
+    call_end="<|tool_call:end|>",
     marks=("<|tool_call:begin|>", "<|tool_call:args|>"),
     read=read,
     written=WrittenCalls(

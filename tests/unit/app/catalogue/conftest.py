@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, serving
 
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.models.download.policy import DownloadPolicy
 from edgeinfer.models.store import ModelStore
 from edgeinfer.scheduling.machine.profile import Profile
 from edgeinfer.scheduling.machine.topology import read_topology
+from tests.file_server import FileServer, serving
 from tests.unit.scheduling.profiles import machine
 
 QUICK = DownloadPolicy(

@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, Served
-from tiny_models import write_model
 
 from edgeinfer.app.catalogue.catalogue import Catalogue, ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
@@ -21,6 +19,8 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, ModelStore
 from edgeinfer.scheduling.machine.topology import usable_cores
 from edgeinfer.scheduling.prediction import MeasuredSpeeds
+from tests.file_server import FileServer, Served
+from tests.tiny_models import write_model
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_models import write_hollow_llama
 
 from edgeinfer.app.catalogue.forecast import UNMEASURED, Forecast, by_size, estimated, forecast_of
 from edgeinfer.app.plans.planning import PlanRequest, plan_model
@@ -16,6 +15,7 @@ from edgeinfer.models.load import spec_of
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.profile import Profile
 from edgeinfer.scheduling.prediction import MeasuredSpeeds
+from tests.tiny_models import write_hollow_llama
 
 GB = 1_000_000_000
 

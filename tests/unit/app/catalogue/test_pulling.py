@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, Served
-from tiny_models import write_model
 
 from edgeinfer.app.catalogue.pulling import PullQueue, PullStatus
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.store import ModelStore
+from tests.file_server import FileServer, Served
+from tests.tiny_models import write_model
 
 
 def wait(happened: Callable[[], bool], patience_s: float = 20.0) -> None:

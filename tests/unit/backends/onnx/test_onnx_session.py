@@ -9,8 +9,11 @@ import sys
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions, kind_of, open_device
-from edgeinfer.backends.onnx.session import providers_for
 from edgeinfer.errors import BadSetting, DeviceUnavailable
+
+pytest.importorskip("onnx.helper")
+pytest.importorskip("onnxruntime")
+from edgeinfer.backends.onnx.session import providers_for
 
 REPORTED = ("CUDAExecutionProvider", "AzureExecutionProvider", "CPUExecutionProvider")
 
@@ -51,8 +54,6 @@ def test_the_entry_loads_no_runtime() -> None:
 
 
 def test_impossible_threads_and_cores_are_refused() -> None:
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx.helper")
     with pytest.raises(BadSetting, match="0 threads"):
         open_device("onnx", DeviceOptions(n_workers=0))
     with pytest.raises(BadSetting, match="core 9999 cannot be used"):

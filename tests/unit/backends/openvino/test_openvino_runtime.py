@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.backends.openvino.runtime import properties_of
 from edgeinfer.models.load import open_model
+
+pytest.importorskip("openvino")
+from edgeinfer.backends.openvino.runtime import properties_of
 
 DATA = Path(__file__).parents[3] / "golden" / "data"
 

@@ -11,7 +11,8 @@ import pytest
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts
-from edgeinfer.engine.requests.request import Options, Prompts
+from edgeinfer.engine.requests.prompts import Prompts
+from edgeinfer.engine.requests.request import Options
 from edgeinfer.engine.scheduler.batcher import BatchStream
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.engine.requests.request import Prompts
+from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.texts import ProgramTokenizer
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Tokenizer

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from small_vocabularies import SAMPLES, random_texts, trained_byte_level, trained_sentencepiece
+
+from tests.unit.models.text.small_vocabularies import SAMPLES, random_texts, trained_byte_level, trained_sentencepiece
 
 
 @pytest.fixture(scope="session")

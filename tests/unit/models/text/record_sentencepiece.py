@@ -1,13 +1,13 @@
 """Writes `data/sentencepiece.json`: a small trained vocabulary and the ids that the `sentencepiece` package gives.
 
-Run with `python tests/unit/models/text/record_sentencepiece.py`; needs the `sentencepiece` package.
+Run with `python -m tests.unit.models.text.record_sentencepiece`; needs the `sentencepiece` package.
 """
 
 from __future__ import annotations
 
 import json
 
-from small_vocabularies import DATA, SAMPLES, random_texts, trained_sentencepiece
+from tests.unit.models.text.small_vocabularies import DATA, SAMPLES, random_texts, trained_sentencepiece
 
 
 def main() -> None:

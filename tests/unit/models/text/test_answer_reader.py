@@ -129,6 +129,10 @@ def thought_for(name: str) -> str:
     return name if name in own else "mistral" if name.startswith("mistral") else "think"
 
 
+KEPT = {"kimi_k2": "<|tool_call_end|>", "minimax_m2": "</invoke>", "deepseek_v4": "</｜DSML｜invoke>"}
+"""Ends of first calls in blocks of several."""
+
+
 def test_every_form_is_tried() -> None:
     assert set(WRITTEN) == set(TOOL_FORMATS.keys())
 
@@ -277,6 +281,20 @@ def test_a_call_that_is_cut_within_an_argument_is_none(name: str) -> None:
     for pieces in ([cut], list(cut)):
         thoughts, content, calls = read(name, pieces)
         assert (thoughts, content, calls) == ("", cut, [])
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_answers_cut_anywhere_have_whole_calls_alone(name: str) -> None:
+    """Whatever was complete is called with all its arguments, and the rest is neither called nor lost."""
+    whole = WRITTEN[name]
+    calls = read(name, [whole])[2]
+    for at in range(len(whole)):
+        _, content, found = read(name, [whole[:at]])
+        assert found == calls[: len(found)]
+        assert found or content.strip() == whole[:at].strip() or whole[:at].strip() in TOOL_FORMATS.get(name).begin
+    first = KEPT.get(name)
+    if first is not None:
+        assert read(name, [whole[: whole.index(first) + len(first) + 3]])[2] == calls[:1]
 
 
 HYPHENS = frozenset({"f-g"})

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja_judge import render_unguarded
-from small_vocabularies import gguf_metadata
 
 from edgeinfer.engine.requests.texts import chosen_template
 from edgeinfer.errors import BadSetting, BadTemplate
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.text import ChatTemplate, Vocabulary
 from edgeinfer.models.text.template_choice import MOST_BYTES, built_in, built_in_names, template_choice
+from tests.unit.models.text.jinja_judge import render_unguarded
+from tests.unit.models.text.small_vocabularies import gguf_metadata
 
 PUBLISHED = Path(os.environ.get("EDGEINFER_TEST_TEMPLATES", "/nowhere"))
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}

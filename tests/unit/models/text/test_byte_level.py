@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_vocabularies import gguf_metadata
 
 from edgeinfer.errors import BadGGUF, EdgeInferError, UnsupportedModel
 from edgeinfer.models.text import Tokenizer, TokenType
+from tests.unit.models.text.small_vocabularies import gguf_metadata
 
 # Text as it can be encoded: everything but surrogates.
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

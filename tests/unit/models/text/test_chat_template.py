@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja_judge import TODAY, render_unguarded
-from small_vocabularies import gguf_metadata
 
 from edgeinfer.errors import BadSetting, BadTemplate
 from edgeinfer.models.text import ChatTemplate, Message, Vocabulary
+from tests.unit.models.text.jinja_judge import TODAY, render_unguarded
+from tests.unit.models.text.small_vocabularies import gguf_metadata
 
 TEMPLATES = Path(__file__).parent / "templates"
 NAMES = ("smollm2", "llama3", "qwen25", "qwen3", "gemma2", "phi3", "mistral")

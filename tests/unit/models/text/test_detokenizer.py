@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_vocabularies import gguf_metadata
 
 from edgeinfer.models.text import StreamDecoder, Tokenizer
+from tests.unit.models.text.small_vocabularies import gguf_metadata
 
 
 def byte_tokenizer(add_space_prefix: bool = False) -> Tokenizer:

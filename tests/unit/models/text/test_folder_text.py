@@ -7,12 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from small_vocabularies import FakeMetadata
 
 from edgeinfer.errors import EdgeInferError, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer, TokenType
 from edgeinfer.models.text.tokenizer_file import FolderText, tokenizer_files
+from tests.unit.models.text.small_vocabularies import FakeMetadata
 
 TEXTS = ("Hello the inn! 123", "<|im_start|>user\nthe then<|im_end|>\n", "  naïve \n\n\tx=1; 日本", "")
 

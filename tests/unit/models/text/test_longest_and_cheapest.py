@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from small_vocabularies import gguf_metadata
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.text import StreamDecoder, Tokenizer, TokenType
+from tests.unit.models.text.small_vocabularies import gguf_metadata
 
 WORDS = [b"the", b" the", b"\n\n", b"th", b"t", b"\xc3\xa9", b"\xe6\x9d", b"'s", b"\"'", b"\\", b"\\n", b"\x00\x01"]
 PIECES = {"the": -2.5, "th": -1.25, "he": -1.25, "e": -3.0, "t": -2.0, "▁": -1.0, "éa": -0.5, "a": -4.0, " the": -1.0}

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja_judge import TODAY, render_unguarded
 
 from edgeinfer.errors import BadTemplate
 from edgeinfer.models.text import ChatTemplate
@@ -21,6 +20,7 @@ from edgeinfer.models.text.message import Message
 from edgeinfer.models.text.message_forms import first_form
 from edgeinfer.models.text.special_tokens import MarkMatcher
 from edgeinfer.models.text.written_marks import WrittenMarks
+from tests.unit.models.text.jinja_judge import TODAY, render_unguarded
 
 FOLDER = Path(os.environ.get("EDGEINFER_TEST_TEMPLATES", "/nowhere"))
 PATHS = sorted(FOLDER.glob("*.jinja"))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_vocabularies import DATA, gguf_metadata
 
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.text import Tokenizer, TokenType
+from tests.unit.models.text.small_vocabularies import DATA, gguf_metadata
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 # As Gemma has them: runs of newlines and spaces that stand for themselves, and no space before the text.

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_vocabularies import SAMPLES, gguf_metadata
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.text import Tokenizer, TokenType
 from edgeinfer.models.text.tokenizer_file import tokenizer_files
+from tests.unit.models.text.small_vocabularies import SAMPLES, gguf_metadata
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>"]

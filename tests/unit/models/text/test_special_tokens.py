@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from small_vocabularies import gguf_metadata
 
 from edgeinfer.models.text import Vocabulary
 from edgeinfer.models.text.special_tokens import SpecialTokens
+from tests.unit.models.text.small_vocabularies import gguf_metadata
 
 TOKENS = ["a", "b", " ", "<|", "|>", "<|x|>", "<|xy|>", "x|>b", "aa", "aab", "[[", "b<|x"]
 

@@ -11,12 +11,12 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from jinja_judge import TODAY, render_unguarded
 
 from edgeinfer.errors import BadTemplate
 from edgeinfer.models.text import ChatTemplate, TemplateLimits
 from edgeinfer.models.text import chat_template as module
 from edgeinfer.models.text.template_meter import TemplateMeter
+from tests.unit.models.text.jinja_judge import TODAY, render_unguarded
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 NAMESPACE = "{% set ns = namespace(x='a') %}"

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_vocabularies import gguf_metadata
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.text import Tokenizer, TokenType, Vocabulary
+from tests.unit.models.text.small_vocabularies import gguf_metadata
 
 
 def ends(tokens: list[str], types: list[int] | None = None, **more: Any) -> list[str]:

@@ -10,13 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import cast
 
 import numpy as np
 import pytest
 
 from edgeinfer.backends.base import WHOLE, WorkSplit
-from edgeinfer.backends.cpu.workers import worker_pool as worker_pools
 from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
 from edgeinfer.errors import BadSetting, EngineClosed
 from edgeinfer.jit.library import KernelLibrary
@@ -343,36 +341,6 @@ def test_a_profile_adds_up_to_the_run(library: KernelLibrary) -> None:
         assert within_tries(late_worker_is_seen)
         worker_pool.run(tape)
         assert cells.right(2)
-
-
-def test_ticks_are_counted_right_when_the_thread_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread is set aside for 20 ms in three of four readings of the ticks, which come at 2 GHz."""
-    now, pauses = [0.0], itertools.cycle((0.02, 0.0, 0.02, 0.02))
-
-    def pass_time(seconds: float) -> None:
-        now[0] += seconds
-
-    class Time:
-        sleep = staticmethod(pass_time)
-
-        @staticmethod
-        def perf_counter() -> float:
-            pass_time(1e-7)
-            return now[0]
-
-    class Library:
-        @staticmethod
-        def function(kernel: object) -> Callable[[], int]:
-            return read
-
-    def read() -> int:
-        pass_time(next(pauses))
-        return int(now[0] * 2e9)
-
-    monkeypatch.setattr(worker_pools, "time", Time)
-    clock = worker_pools._TickClock(cast("KernelLibrary", Library))
-    pass_time(0.05)
-    assert clock.seconds_per_tick() == pytest.approx(0.5e-9, rel=1e-4)
 
 
 def test_a_slowed_worker_takes_longer_and_does_the_same(library: KernelLibrary) -> None:

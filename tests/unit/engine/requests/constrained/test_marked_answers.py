@@ -11,7 +11,7 @@ from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, 
 from edgeinfer.engine.requests.constrained.call_grammars import tool_grammar
 from edgeinfer.engine.requests.constrained.constraints import Grammar
 from edgeinfer.engine.requests.constrained.guidance import Guidance
-from edgeinfer.engine.requests.request import Prompts
+from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.byte_level import byte_characters

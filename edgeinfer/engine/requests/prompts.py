@@ -1,0 +1,258 @@
+"""How requests are made of a conversation or a text, by a model's tokenizer and chat template.
+
+In: messages or a text, and options. Out: a `Request`. A last message of the assistant is continued. Knows no cache and
+no devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import takewhile
+from operator import index
+from typing import Any
+
+from edgeinfer.engine.requests.adapters import LoadedAdapters
+from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, ThoughtMarks
+from edgeinfer.engine.requests.constrained.constraints import Constraint
+from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
+from edgeinfer.engine.requests.conversation import FittedPrompt, Messages, fit, split_partial, whole
+from edgeinfer.engine.requests.prompt_rows import MixedPrompt, Piece, PromptRows
+from edgeinfer.engine.requests.request import NO_SAMPLING, NO_VARIABLES, Options, Request, request_of
+from edgeinfer.engine.requests.told_chat import ChatOptions, ChatTeller, Known
+from edgeinfer.engine.requests.tool_use import ToolUse
+from edgeinfer.errors import BadSetting
+from edgeinfer.graph.step import IDS_ONLY, Inputs
+from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
+from edgeinfer.models.text.thought_formats import ThoughtFormat
+
+MOST_NAMED = 3
+"""Special tokens in a message that are named to the user."""
+_THOUGHT_TOKENS = 24
+"""More tokens than the beginning of a thought has."""
+_PLAIN_CHAT = ChatOptions(None, NO_VARIABLES)
+OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name"})
+"""Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
+
+
+def nothing_known(head: Sequence[int]) -> Sequence[int]:
+    """Return (): no text was read."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """A model's tokenizer and template, for a context of `n_context` tokens.
+
+    `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options. `adapters`: the LoRA
+    adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
+    `system`: the system prompt of chats that have none.
+    """
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    n_context: int
+    inputs: Inputs = IDS_ONLY
+    sampling: Mapping[str, float] = field(default_factory=lambda: NO_SAMPLING)
+    adapters: LoadedAdapters = field(default_factory=LoadedAdapters)
+    stops: tuple[str, ...] = ()
+    system: str = ""
+
+    @cached_property
+    def guidance(self) -> Guidance:
+        """Builds constraints for this model."""
+        return Guidance(self.tokenizer)
+
+    def chat(self, messages: Messages, options: Options, known: Known = nothing_known) -> Request:
+        """The request for a conversation, given whole; drops its oldest turns if it is too long and that is allowed.
+
+        If the last message is the assistant's, the answer continues its text, which is built from `known` tokens as far
+        as they agree with it. Raises ContextOverflow, BadTemplate, BadSetting.
+        """
+        if self.stops and not options.get("stop"):
+            options = {**options, "stop": self.stops}
+        told = self._told(options)
+        tools = told.tools
+
+        def tokens(shortened: Sequence[Message]) -> list[int]:
+            return self._teller.tokens(shortened, known, told)
+
+        if options.get("keeps_all"):
+            fitted = whole(messages, tokens, self.n_context)
+        else:
+            fitted = fit(messages, tokens, self.n_context, options.get("max_tokens"))
+        partial = split_partial([Message.of(message) for message in messages])[1]
+        request = request_of(
+            fitted.prompt,
+            self._with_tokens(options),
+            notices=fitted.notices,
+            continues_text=bool(partial),
+            tools=tools,
+            author=self.sampling,
+            scales=self.adapters.scales_of(options.get("lora")),
+        )
+        opened = not partial and self._opens_thought(fitted.prompt)
+        constraint = self._after_thoughts(self._constraint(options, tools), tools, options, opened)
+        remarks = _remarks(self._teller.new_marks(messages), told.parse_special)
+        return replace(request, constraint=constraint, thoughts=self.thoughts, opens_thought=opened, remarks=remarks)
+
+    def _told(self, options: Options) -> ChatOptions:
+        """How options have a conversation told. Raises BadSetting."""
+        several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
+        tools = ToolUse.of(options.get("tools"), choice, several, self.template)
+        variables = _checked_variables(options.get("template_variables") or {})
+        return ChatOptions(tools, variables, options.get("parse_special", False))
+
+    def _after_thoughts(
+        self, constraint: Constraint | None, tools: ToolUse | None, options: Options, opened: bool
+    ) -> Constraint | None:
+        """A constraint that holds after the thoughts, whose number of tokens may be limited. Raises BadSetting."""
+        budget, has_schema = options.get("max_thought_tokens"), options.get("schema") is not None
+        if budget is not None and budget < 0:
+            raise BadSetting(f"max_thought_tokens cannot be {budget}: it must be 0 or more")
+        form = self.thoughts
+        is_free = tools is not None and not tools.required and not has_schema
+        if form is not None and form.dropped and is_free:
+            constraint = None  # grammars of calls know no further marks
+        if form is None or (constraint is None and budget is None):
+            return constraint
+        lead = form.answer
+        if tools is not None and not tools.in_words:
+            lead = tools.form.lead if tools.required else self._common_lead(tools) if has_schema else ""
+        marks = ThoughtMarks.of(form, self.tokenizer, lead)
+        return AfterThoughts(constraint, marks, self.tokenizer, opened=opened, budget=budget)
+
+    def _common_lead(self, tools: ToolUse) -> str:
+        """The marks with which both texts and calls begin."""
+        form = self.thoughts
+        if form is None or tools.in_words:
+            return ""
+        pairs = zip(form.answer, tools.form.lead, strict=False)
+        return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    @cached_property
+    def _teller(self) -> ChatTeller:
+        return ChatTeller(self.tokenizer, self.template, self.system)
+
+    @property
+    def thoughts(self) -> ThoughtFormat | None:
+        """How the model sets thoughts apart from answers; None if it has none that its template knows."""
+        return self._teller.thoughts
+
+    def _opens_thought(self, prompt: Sequence[int]) -> bool:
+        """Whether a prompt ends with the beginning of a thought."""
+        if self.thoughts is None:
+            return False
+        end = self.tokenizer.decode(prompt[-_THOUGHT_TOKENS:])
+        return end.rstrip().endswith(self.thoughts.begin.rstrip())
+
+    def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
+        """The prompt of a conversation, and what was left out of it. Raises as `chat`."""
+        return fit(
+            messages,
+            lambda shortened: self._teller.tokens(shortened, nothing_known, _PLAIN_CHAT),
+            self.n_context,
+            max_tokens,
+        )
+
+    def text(self, text: str | Sequence[Piece], options: Options) -> Request:
+        """The request for a text to continue as it is, or for its tokens, possibly with rows of numbers among them.
+
+        Special tokens spelled in the text become those tokens, unless the option `parse_special` is False. Raises
+        BadSetting; UnsupportedModel and ContextOverflow for rows that the model cannot take.
+        """
+        mixed = None
+        if isinstance(text, str):
+            prompt = self.tokenizer.encode(text, parse_special=options.get("parse_special", True))
+            if self.tokenizer.vocabulary.add_eos:  # a text to continue has no end yet
+                prompt.pop()
+        else:
+            prompt = self.checked([piece for piece in text if not isinstance(piece, PromptRows)])
+            if len(prompt) < len(text):
+                mixed = MixedPrompt.of(text, self.inputs, self.n_context)
+                prompt = list(mixed.tokens)
+        return request_of(
+            tuple(prompt),
+            self._with_tokens(options),
+            continues_text=True,
+            constraint=self._constraint(options),
+            mixed=mixed,
+            author=self.sampling,
+            scales=self.adapters.scales_of(options.get("lora")),
+        )
+
+    def _with_tokens(self, options: Options) -> Options:
+        """Options whose `logit_bias` names tokens by number: a text stands for each of its tokens."""
+        bias: Any = options.get("logit_bias")
+        if not isinstance(bias, Mapping) or not any(isinstance(key, str) for key in bias):
+            return options
+        told = {key: (key,) if not isinstance(key, str) else self._tokens_of(key) for key in bias}
+        return {**options, "logit_bias": {token: bias[key] for key, tokens in told.items() for token in tokens}}
+
+    def _tokens_of(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special=False, parse_special=True)
+
+    def checked(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens as plain integers. Raises BadSetting if one is not in the vocabulary."""
+        try:
+            tokens = list(map(index, tokens))
+        except TypeError:
+            raise BadSetting("a prompt is a text, or a list of token ids, which PromptRows may be among") from None
+        strange = next((token for token in tokens if not 0 <= token < self.tokenizer.n_tokens), None)
+        if strange is not None:
+            raise BadSetting(f"there is no token {strange}; they go from 0 to {self.tokenizer.n_tokens - 1}")
+        return tokens
+
+    def _constraint(self, options: Options, tools: ToolUse | None = None) -> Constraint | None:
+        """The constraint that the options ask for. Raises BadSetting if it cannot be followed."""
+        grammar = grammar_of(options.get("schema"), options.get("grammar"), options.get("regex"))
+        if tools is not None:
+            if grammar is not None and grammar.kind != "json":
+                raise BadSetting("an answer follows a grammar or calls tools, not both; a schema goes with tools")
+            schema, common = None if grammar is None else grammar.text, len(self._common_lead(tools))
+            answer = "" if self.thoughts is None or tools.in_words else self.thoughts.answer
+            leads = answer[common:], "" if tools.in_words else tools.form.lead[common:]
+            return tools.constraint(self.guidance, self.tokenizer, schema, leads)
+        return None if grammar is None else self.guidance.constraint(grammar)
+
+    def render(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+        *,
+        begins_answer: bool = True,
+    ) -> str:
+        """The text that the model would get for a conversation, with functions that it may call. Raises as `chat`.
+
+        `begins_answer`: it ends with the beginning of an answer.
+        """
+        used = ToolUse.of(tools, "auto", True, self.template)
+        told = ChatOptions(used, _checked_variables(variables), begins_answer=begins_answer)
+        return self._teller.text(messages, told)
+
+    def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
+        """The number of tokens of a conversation with these options, whether it fits or not.
+
+        Raises BadTemplate, BadSetting.
+        """
+        told = _PLAIN_CHAT if options is None else self._told(options)
+        return len(self._teller.tokens([Message.of(message) for message in messages], nothing_known, told))
+
+
+def _remarks(marks: Sequence[str], parse_special: bool) -> tuple[str, ...]:
+    if not marks:
+        return ()
+    named = f"{', '.join(marks[:MOST_NAMED])}{', …' if len(marks) > MOST_NAMED else ''}"
+    if parse_special:
+        return (f"the message spells special tokens ({named}), which are read as such: parse_special is on",)
+    return (f"the message spells special tokens ({named}), which are read as text; parse_special reads them as such",)
+
+
+def _checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises BadSetting for variables that the template gets in any case."""
+    taken = next((name for name in variables if name in OWN_VARIABLES), None)
+    if taken is not None:
+        raise BadSetting(f"the chat template's {taken!r} is made of the conversation; leave it out")
+    return variables
