@@ -1,11 +1,12 @@
 """edgeinfer's own server over a model that says what a script tells it to; records requests and answers.
 
-Run from the repository root: `python scripts/clients/scripted_server.py MODEL SCRIPT.json RECORD.jsonl`. Clients see the
-real server: templates, reading, streams, calls; only the choice of tokens is the script's, a list of rules. The first
-rule that fits a conversation says its answer: {"role": of the last message that is not the system's, "has": a regular
-expression found in it, "tool": a function that there is, "as_schema": true where the answer must follow a schema, "say":
-the answer as the model writes it}; all but "say" may be left out. A call that must be made is the model's own.
-Where none fits the model speaks for itself. With weights that are random and few, even long prompts are read fast.
+Run from the repository root: `python scripts/clients/scripted_server.py MODEL SCRIPT.json RECORD.jsonl`. Clients see
+the real server: templates, reading, streams, calls; only the choice of tokens is the script's, a list of rules. The
+first rule that fits a conversation says its answer: {"role": of the last message that is not the system's, "has": a
+regular expression found in it, "tool": a function that there is, "as_schema": true where the answer must follow a
+schema, "say": the answer as the model writes it}; all but "say" may be left out.
+A call that must be made is the model's own, as is all where no rule fits. With weights that are
+random and few, even long prompts are read fast.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.guidance import grammar_of
-from edgeinfer.engine.requests.request import Options, Prompts, Request
+from edgeinfer.engine.requests.prompts import Prompts
+from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.models.store import path_model
 
 Rule = Mapping[str, Any]

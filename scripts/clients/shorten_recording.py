@@ -1,8 +1,9 @@
 """Makes tests/server/histories/CLIENT.json of what a coding agent sent to `scripted_server.py`, without long texts.
 
-Run from the repository root: `PYTHONPATH=scripts python scripts/clients/shorten_recording.py RECORD.jsonl "NAME VERSION"
-OUT.json --folder /where/it/ran --tools read,bash`. Prompts and descriptions are cut, tools that are not named are left
-out, and folders, identities and days are replaced: what stays is the shape of requests, and what was said and called.
+Run from the repository root: `PYTHONPATH=scripts python scripts/clients/shorten_recording.py RECORD.jsonl
+"NAME VERSION" OUT.json --folder /where/it/ran --tools read,bash`. Prompts and descriptions are cut, tools that are not
+named are left out, and folders, identities and days are replaced: what stays is the shape of requests, and
+what was said and called.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The requests of llama.vim, an editor's plugin for llama-server, with all their fields; read as the plugin reads answers.
+"""The requests of llama.vim, an editor's plugin for llama-server, with all their fields.
 
-https://github.com/ggml-org/llama.vim: autoload/llama.vim.
+Answers are read as the plugin reads them (https://github.com/ggml-org/llama.vim, autoload/llama.vim).
 """
 
 from __future__ import annotations
@@ -95,4 +95,7 @@ def test_texts_are_edited_by_instruction(http: httpx.Client) -> None:
 
 def test_a_model_without_tokens_for_gaps_says_so(server: Running) -> None:
     answer = server.http().post("/infill", json=FILL)
-    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "tiny has no tokens for filling in gaps (FIM)")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        400,
+        "tiny has no tokens for filling in gaps (FIM)",
+    )

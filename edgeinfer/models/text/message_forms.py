@@ -84,8 +84,8 @@ def _tells_calls(messages: Sequence[Message], variables: Mapping[str, object], r
 def forms_of(chat: Sequence[Message], source: str) -> Iterator[ChatForm]:
     """The messages as they are, then in one other form, then in two at a time, and so on.
 
-    Then with messages of one role that follow each other as one, with calls apart from text, with one call in a message, with calls in the text as the family writes them, and
-    with calls and their results in words.
+    Then with messages of one role that follow each other as one, with calls apart from text, with one call in a
+    message, with calls in the text as the family writes them, and with calls and their results in words.
     """
     tried: list[list[Message]] = []
     for number, arranged in enumerate(_arrangements(chat, source)):
