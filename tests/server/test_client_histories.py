@@ -134,7 +134,8 @@ CODING = [one for one in RUNS if one.endswith("-coding-stream")]
 def test_coding_agents_find_what_was_read_before(server: Running, run: str) -> None:
     """Although lines at the beginning of what some send change with every request."""
     http, before = server.http(), 0
-    turns = [sent for sent in RUNS[run] if has_tools(sent)]
+    agents = [sent for sent in RUNS[run] if sent.body.get("tools")]
+    turns = [sent for sent in agents if instructions_of(sent) == instructions_of(agents[0])]  # others: titles, memory
     for number, sent in enumerate(turns):
         text = json.dumps(sent.body, ensure_ascii=False)
         changed = text.replace("cc_entrypoint=", f"cch={number:05x}; cc_entrypoint=")
@@ -148,9 +149,9 @@ def test_coding_agents_find_what_was_read_before(server: Running, run: str) -> N
     assert len(turns) >= 3
 
 
-def has_tools(sent: RecordedRequest) -> bool:
-    """Whether a request is a turn of an agent; others are for titles and the like."""
-    return bool(sent.body.get("tools"))
+def instructions_of(sent: RecordedRequest) -> Any:
+    """What a request says before the conversation."""
+    return sent.body.get("system") or (sent.body.get("messages") or sent.body["input"])[0]
 
 
 def test_the_model_is_told_every_call_and_result(server: Running) -> None:
