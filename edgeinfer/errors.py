@@ -40,7 +40,11 @@ class DoesNotFit(EdgeInferError):
 
 
 class ContextOverflow(EdgeInferError):
-    """A prompt longer than the context."""
+    """A prompt longer than the context. `n_prompt`, `n_context`: the numbers of tokens, where both are known."""
+
+    def __init__(self, message: str, n_prompt: int | None = None, n_context: int | None = None) -> None:
+        super().__init__(message)
+        self.n_prompt, self.n_context = n_prompt, n_context
 
 
 class BadTemplate(EdgeInferError):

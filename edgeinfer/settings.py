@@ -30,6 +30,8 @@ from edgeinfer.setting_values import Spec as Spec
 from edgeinfer.text_values import user_path
 
 PROJECT_FILE = "edgeinfer.toml"
+COMMAND_LINE = "command line"
+"""The origin of what was given there."""
 OTHER_TABLES = ("mcp",)
 """Tables of the user's file that are no settings; `app.mcp` reads them."""
 
@@ -196,11 +198,23 @@ def load_settings(
             values[name] = read_value(name, environ[found.environment_name], found.environment_name)
             origins[name] = found.environment_name
     for name, value in (overrides or {}).items():
-        key = find_option(name, "command line").name
+        key = find_option(name, COMMAND_LINE).name
         if value is not None:
-            values[key], origins[key] = _read_flag(key, value), "command line"
+            values[key], origins[key] = _read_flag(key, value), COMMAND_LINE
+    return _settings_of(values, origins)
+
+
+def _settings_of(values: Mapping[str, object], origins: Mapping[str, str]) -> Settings:
+    options = declared_options()
     groups = {
         group: settings_class(**{found.field: values[name] for name, found in options.items() if found.group == group})
         for group, settings_class in GROUPS.items()
     }
-    return Settings(**groups, origins=MappingProxyType(origins))
+    return Settings(**groups, origins=MappingProxyType(dict(origins)))
+
+
+def overlaid(settings: Settings, values: Mapping[str, object], origin: str) -> Settings:
+    """Settings with validated values by name in place of their own, except for those from the command line."""
+    taken = {name: value for name, value in values.items() if settings.origins[name] != COMMAND_LINE}
+    found = {name: settings.value(name) for name in declared_options()}
+    return _settings_of({**found, **taken}, {**settings.origins, **dict.fromkeys(taken, origin)})

@@ -10,6 +10,7 @@ STAND_IN_EMBEDDING, STAND_IN_RERANKER and STAND_IN_INFILL. A repository that has
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -27,8 +28,12 @@ STAND_INS = {
     "ggml-org/models:jina-reranker-v1-tiny-en/ggml-model-f16.gguf": "RERANKER",
 }
 """What stands in for a repository, or for a file of one that holds several models."""
-ROUTER = "TEXT"
-"""What is open at first where llama-server would open models by name alone."""
+ROUTED = {
+    "ggml-org/tinygemma3-GGUF:Q8_0": "TEXT",
+    "ggml-org/test-model-stories260K:F32": "TEXT",
+    "ggml-org/test-model-stories260K-infill:F32": "INFILL",
+}
+"""What stands in for the downloaded models that llama-server opens by name where it is started without a model."""
 SAME = {
     "--port": "--port",
     "--host": "--host",
@@ -37,12 +42,11 @@ SAME = {
     "--threads": "--threads",
     "--parallel": "--parallel",
     "--lora": "--lora",
-    "--alias": "--alias",
-    "--reasoning": "--enable-thinking",
+    "--tags": "--tags",
     "--chat-template-file": "--chat-template-file",
-    "--cors-origins": "--allow-origin",
     "--sleep-idle-seconds": "--idle-unload",
     "--models-max": "--most-models",
+    "--slot-save-path": "--slot-save-path",
 }
 """Flags whose values ours take as they are."""
 OWN = {
@@ -54,22 +58,31 @@ OWN = {
     "--api-key": "",
     "--chat-template": "",
     "--spec-type": "",
+    "--alias": "",
+    "--reasoning": "",
+    "--cors-origins": "",
+    "--pooling": "",
+    "--mcp-servers-json": "",
+    "--mcp-servers-config": "",
+    "--tools": "",
     "-ctk": "",
     "-ctv": "",
 }
 """Flags with a value that are looked at below."""
 LEFT_OUT = {
-    *("--batch-size", "--ubatch-size", "--n-gpu-layers", "-fa", "--tags", "--cache-ram", "--reasoning-format"),
-    *("--grp-attn-n", "--grp-attn-w", "--slot-save-path"),
+    *("--batch-size", "--ubatch-size", "--n-gpu-layers", "-fa", "--cache-ram", "--reasoning-format"),
+    *("--grp-attn-n", "--grp-attn-w", "--media-path"),
     *("--spec-draft-n-max", "--spec-draft-n-min"),
 }
 """Flags with a value that change no answer, or that we have no word for."""
 SWITCHES = {
     *("--offline", "--cont-batching", "--embedding", "--reranking", "--metrics", "--kv-unified", "--swa-full"),
     *("--slots", "--no-slots", "--verbose", "--no-ui", "--jinja", "--no-jinja", "--no-mmproj"),
-    *("--no-cache-idle-slots", "--no-models-autoload"),
+    *("--no-cache-idle-slots", "--no-models-autoload", "--backend_sampling"),
 }
 """Flags without a value."""
+POOLING = {"none": "none", "mean": "mean", "cls": "first", "last": "last"}
+ORIGINS = {"localhost": ("http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"), "*": ("*",)}
 KV_KINDS = {("q8_0", "q8_0"): "q8", ("q8_0", "q4_0"): "q8q4", ("q4_0", "q4_0"): "q4", ("f16", "f16"): "f16"}
 
 
@@ -115,16 +128,31 @@ def model_of(given: Given, environment: Mapping[str, str]) -> str:
     path, repository, file = (given.values.get(flag) for flag in ("--model", "--hf-repo", "--hf-file"))
     if path is not None:
         return path
-    if repository is None:
-        kind: str | None = ROUTER
-    else:
-        kind = STAND_INS.get(f"{repository}:{file}", STAND_INS.get(repository))
+    kind = STAND_INS.get(f"{repository}:{file}", STAND_INS.get(repository or ""))
     if kind is None:
         raise Unmet(f"nothing stands in for {repository} {file or ''}")
+    return stand_in(kind, environment)
+
+
+def stand_in(kind: str, environment: Mapping[str, str]) -> str:
+    """The path of a model that stands in for others. Raises Unmet."""
     found = environment.get(f"STAND_IN_{kind}")
     if not found:
         raise Unmet(f"STAND_IN_{kind} names no model")
     return found
+
+
+def model_flags(given: Given, environment: Mapping[str, str]) -> list[str]:
+    """The flag for the model, or for a file of presets that names all of them. Raises Unmet."""
+    if "--model" in given.values or "--hf-repo" in given.values:
+        return ["-m", model_of(given, environment)]
+    tables = [
+        f"[{json.dumps(name)}]\nmodel = {json.dumps(stand_in(kind, environment))}\nload_on_startup = false\n"
+        for name, kind in ROUTED.items()
+    ]
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False) as file:
+        file.write("\n".join(tables))
+    return ["--presets", file.name]
 
 
 def template_flags(template: str | None) -> list[str]:
@@ -138,10 +166,60 @@ def template_flags(template: str | None) -> list[str]:
     return ["--chat-template-file", file.name]
 
 
+def server_flags(given: Given) -> list[str]:
+    """The flags of what llama-server has on or off, or says in other words."""
+    ours = []
+    if "--alias" in given.values:  # llama-server's names are a sorted set, of which the first is the model's
+        ours += ["--alias", ",".join(sorted(given.values["--alias"].split(",")))]
+    usual = "localhost" if "--tools" in given.values else "*"
+    for origin in ORIGINS.get(asked := given.values.get("--cors-origins", usual), asked.split(",")):
+        ours += ["--allow-origin", origin]
+    if "--reasoning" in given.values:  # llama-server's auto thinks wherever the template can, ours as the template says
+        ours += ["--enable-thinking", "off" if given.values["--reasoning"] == "off" else "on"]
+    if "--pooling" in given.values:
+        ours += ["--pooling", POOLING[given.values["--pooling"]]]
+    off = {"slots": "--no-slots" in given.switches, "page": "--no-ui" in given.switches}
+    for part, is_off in {**off, "metrics": "--metrics" not in given.switches}.items():
+        ours += ["--without", part] if is_off else []
+    return [*ours, "--no-autoload"] if "--no-models-autoload" in given.switches else ours
+
+
+def tool_flags(given: Given, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The flag for MCP servers, and the environment that names the file with their tables; all tools are trusted.
+
+    What is no JSON is written down as it is, for the server to refuse.
+    """
+    path, text = given.values.get("--mcp-servers-config"), given.values.get("--mcp-servers-json")
+    if path is None and text is None:
+        return [], dict(environment)
+    home = Path(tempfile.mkdtemp())
+    if text is None and path is not None and Path(path).is_file():
+        text = Path(path).read_text()
+    if text is not None:
+        (home / "edgeinfer").mkdir()
+        (home / "edgeinfer" / "config.toml").write_text(tables(text))
+    return ["--mcp", "all"], {**environment, "XDG_CONFIG_HOME": str(home)}
+
+
+def tables(text: str) -> str:
+    """The TOML of a JSON file of MCP servers."""
+    try:
+        servers = json.loads(text)["mcpServers"]
+    except ValueError:
+        return text
+    lines = []
+    for name, server in servers.items():
+        lines += [f"[mcp.servers.{name}]", "trusted = true", f"command = {json.dumps(server['command'])}"]
+        lines += [f"args = {json.dumps(server.get('args', []))}"]
+        if "timeout_ms" in server:
+            lines += [f"timeout = {server['timeout_ms'] / 1e3}"]
+    return "\n".join(lines)
+
+
 def command(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """Our command line and environment. Raises Unmet."""
     given = Given.of(arguments)
-    ours = ["-m", model_of(given, environment), *given.ours]
+    ours = [*model_flags(given, environment), *given.ours]
     parallel = given.our_number("--parallel", 1)
     context = given.number("--ctx-size", 0)  # of all slots together; llama-server cuts it to what a model knows
     if context > 0 and given.switches.isdisjoint(("--embedding", "--reranking")):
@@ -158,6 +236,9 @@ def command(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[l
         ours += ["--kv", KV_KINDS[kinds]]
     ours += ["--spec", "on" if "--spec-type" in given.values else "off", "--no-history"]
     ours += template_flags(given.values.get("--chat-template"))
+    ours += server_flags(given)
+    tools, environment = tool_flags(given, environment)
+    ours += tools
     key = given.values.get("--api-key")
     return ["serve", *ours], {**environment, **({} if key is None else {"EDGEINFER_API_KEY": key})}
 

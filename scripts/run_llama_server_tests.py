@@ -25,7 +25,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.stand_in_encoders import read_further
 
 SCRIPTS = Path(__file__).resolve().parent
 REASONS = SCRIPTS / "llama_server_tests.toml"
@@ -113,10 +118,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run(given: argparse.Namespace, report: Path, place: Path) -> None:
-    """Run the tests in a copy of their sources."""
+def run(given: argparse.Namespace, report: Path, place: Path) -> list[Outcome]:
+    """Run the tests in a copy of their sources; returns those that are slow, as they need large models."""
     for folder in COPIED:
         shutil.copytree(given.sources / folder, place / folder)
+    (place / COPIED[0] / "tmp").mkdir(exist_ok=True)  # tests write there what others would have downloaded to
     program = place / "llama-server"
     program.write_text(f'#!/bin/sh\nexec "{given.python}" "{SCRIPTS / "llama_server.py"}" "$@"\n')
     program.chmod(0o755)
@@ -124,16 +130,20 @@ def run(given: argparse.Namespace, report: Path, place: Path) -> None:
         **os.environ,
         "LLAMA_SERVER_BIN_PATH": str(program),
         "STAND_IN_TEXT": str(given.text.resolve()),
-        "STAND_IN_EMBEDDING": str(given.embedding.resolve()),
-        "STAND_IN_RERANKER": str(given.reranker.resolve()),
+        "STAND_IN_EMBEDDING": str(given.embedding or read_further(GOLDENS / "bert-f32.gguf", place / "bert.gguf")),
+        "STAND_IN_RERANKER": str(given.reranker or read_further(GOLDENS / "reranker-f32.gguf", place / "ranker.gguf")),
         "STAND_IN_INFILL": str((given.infill or given.text).resolve()),
         "NO_PROXY": "127.0.0.1,localhost",
         "PORT": str(free_port()),
     }
     files = [f"unit/{name}.py" for name in given.files] or ["unit"]
-    options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", "-o", "addopts=", f"--junitxml={report}"]
-    command = [given.tester, "-m", "pytest", *options, *files]
-    subprocess.run(command, cwd=place / COPIED[0], env=environment, stdout=sys.stderr, check=False)
+    pytest = [given.tester, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", *files]
+    options = ["-o", "junit_family=xunit1", f"--junitxml={report}", "-m", "not slow"]
+    started: dict[str, Any] = {"cwd": place / COPIED[0], "env": environment, "check": False}
+    subprocess.run([*pytest, *options], stdout=sys.stderr, **started)
+    slow = subprocess.run([*pytest, "--collect-only", "-m", "slow"], stdout=subprocess.PIPE, text=True, **started)
+    names = (line.rpartition("/")[2].replace(".py", "", 1) for line in slow.stdout.splitlines() if "::" in line)
+    return [Outcome(name, "slow") for name in names]
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -143,8 +153,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("files", nargs="*", help="files of tests, such as test_completion; default: all")
     parser.add_argument("--text", type=Path, required=True, help="a small model that writes text")
     parser.add_argument("--infill", type=Path, help="a small model with fill-in-the-middle tokens")
-    parser.add_argument("--embedding", type=Path, default=GOLDENS / "bert-f32.gguf", help="an embedding model")
-    parser.add_argument("--reranker", type=Path, default=GOLDENS / "reranker-f32.gguf", help="a reranker")
+    parser.add_argument("--embedding", type=Path, help="an embedding model; default: a tiny one")
+    parser.add_argument("--reranker", type=Path, help="a reranker; default: a tiny one")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that the server runs in")
     parser.add_argument("--tester", default=sys.executable, help="the interpreter that the tests run in")
     parser.add_argument("--said", action="store_true", help="also print what failed tests said")
@@ -157,8 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds = kinds_of(REASONS)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        run(given, report, Path(folder) / "llama.cpp")
-        outcomes = [explained(each, kinds) for each in outcomes_of(report)]
+        slow = run(given, report, Path(folder) / "llama.cpp")
+        outcomes = [*(explained(each, kinds) for each in outcomes_of(report)), *slow]
     print(table(outcomes))
     print(share(outcomes))
     unlisted = [each for each in outcomes if each.outcome == "failed"]

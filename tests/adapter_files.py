@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 ALPHA = 6.0
 EMBEDDING = "token_embd.weight"
+EXPERTS = re.compile(r"blk\.\d+\.ffn_(gate|up|gate_up|down)_exps\.weight")
 MATRIX = re.compile(r"(blk\.\d+\.(attn|ffn|ssm)_.*|output)\.weight")
 Floats = NDArray[np.float32]
 
@@ -23,8 +24,14 @@ def embedding_too(tensor: Any) -> bool:
 
 
 def adaptable(tensor: Any) -> bool:
-    """Whether an adapter may change a tensor: matrices but those of experts, the embedding and convolutions."""
-    return bool(MATRIX.fullmatch(tensor.name)) and len(tensor.shape) == 2 and "conv" not in tensor.name
+    """Whether an adapter may change a tensor: matrices but the embedding and convolutions, and those of experts."""
+    is_matrix = bool(MATRIX.fullmatch(tensor.name)) and len(tensor.shape) == 2 and "conv" not in tensor.name
+    return is_matrix or of_experts(tensor)
+
+
+def of_experts(tensor: Any) -> bool:
+    """Whether a tensor has a matrix for each expert."""
+    return bool(EXPERTS.fullmatch(tensor.name))
 
 
 def write_adapter(
@@ -50,14 +57,14 @@ def write_adapter(
     writer.add_float32("adapter.lora.alpha", alpha)
     for tensor in reader.tensors:
         if wanted(tensor):
-            columns, rows = (int(number) for number in tensor.shape)
+            *stack, rows, columns = (int(number) for number in reversed(tensor.shape))
             size = 0.4 / np.sqrt(rank)
-            down = rng.standard_normal((rank, columns), np.float32) / columns**0.5
-            up = rng.standard_normal((rows, rank), np.float32) * np.float32(size)
+            down = rng.standard_normal((*stack, rank, columns), np.float32) / columns**0.5
+            up = rng.standard_normal((*stack, rows, rank), np.float32) * np.float32(size)
             if tensor.name == EMBEDDING:  # its rows are looked up: those of B become those of A
                 up, down = down.T, up
             for part, values in (("lora_a", down), ("lora_b", up)):
-                is_rounded = rounds and not values.shape[1] % 32
+                is_rounded = rounds and not values.shape[-1] % 32
                 kind = gguf.GGMLQuantizationType.Q8_0 if is_rounded else gguf.GGMLQuantizationType.F32
                 data = gguf.quants.quantize(np.ascontiguousarray(values), kind)
                 writer.add_tensor(f"{tensor.name}.{part}", data, raw_dtype=kind)
@@ -75,7 +82,7 @@ def write_merged(model: Path, path: Path, adapters: dict[Path, float]) -> Path:
         for name in {name.rpartition(".lora_")[0] for name in tensors}:
             down, up = tensors[f"{name}.lora_a"], tensors[f"{name}.lora_b"]
             product = down @ up.T if name == EMBEDDING else up @ down
-            added[name] = added.get(name, np.float32(0)) + np.float32(scale * ALPHA / up.shape[1]) * product
+            added[name] = added.get(name, np.float32(0)) + np.float32(scale * ALPHA / up.shape[-1]) * product
     writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
     for key, field in reader.fields.items():
         if not key.startswith("GGUF.") and key != "general.architecture":

@@ -58,14 +58,21 @@ def byte_characters() -> list[str]:
 
 
 def write_tiny_llama(
-    path: Path, *, seed: int = 0, context: int = CONTEXT, n_tokens: int | None = None, gap: Sequence[int] = ()
+    path: Path,
+    *,
+    seed: int = 0,
+    context: int = CONTEXT,
+    n_tokens: int | None = None,
+    gap: Sequence[int] = (),
+    n_spare: int = 0,
 ) -> Path:
     """A llama with random float32 weights, a byte-level vocabulary and ChatML; greedy answers of it never end.
 
-    `n_tokens` overrides the height of its embedding; `gap`: tokens before a prefix, a suffix and what is between.
+    `n_tokens` overrides the height of its embedding; `gap`: tokens before a prefix, a suffix and what is between;
+    `n_spare`: control tokens without a meaning.
     """
     draw = np.random.Generator(np.random.PCG64(seed))
-    tokens = [*SPECIAL, *byte_characters(), *WORDS]
+    tokens = [*SPECIAL, *byte_characters(), *WORDS, *(f"<|spare_{number}|>" for number in range(n_spare))]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("tiny")
     writer.add_context_length(context)
@@ -79,7 +86,8 @@ def write_tiny_llama(
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(tokens)
-    writer.add_token_types([3] * len(SPECIAL) + [1] * (len(tokens) - len(SPECIAL)))
+    n_plain = len(tokens) - len(SPECIAL) - n_spare
+    writer.add_token_types([3] * len(SPECIAL) + [1] * n_plain + [3] * n_spare)
     writer.add_token_merges(["t h", "h e", "i n", "e r", "a n", "Ġ t", "Ġ a", "th e", "Ġ the"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(2)

@@ -35,7 +35,8 @@ from edgeinfer.models.gguf import Metadata
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.steps import Progress, no_progress
 
-Pooling = Literal["mean", "last", "first"]
+Pooling = Literal["mean", "last", "first", "none"]
+"""How the rows of a text's tokens are combined; "none" leaves them as they are: float32[T, D]."""
 _BY_NUMBER: dict[int, Pooling] = {0: "mean", 1: "mean", 2: "first", 3: "last", 4: "mean"}
 """Values of `pooling_type` in GGUF files (llama.cpp); 0 does not specify a pooling, and 4 marks a ranking model."""
 CHUNK = 64
@@ -65,6 +66,8 @@ class TextReader:
         progress: Progress = no_progress,
     ) -> list[Floats]:
         """Embed texts, or lists of their tokens: float32[D] each, of length 1 if `normalized`; usable from any thread.
+
+        With pooling "none" each is float32[T, D], a row for each token.
 
         `pooling`: how the last hidden states of the tokens are combined; default: as the model's file says, else their
         mean. `progress` is called with the number of tokens read of each text; an exception that it raises ends the
@@ -141,7 +144,7 @@ class Embedder:
         normalized: bool = True,
         progress: Progress = no_progress,
     ) -> list[Floats]:
-        """Embed texts: float32[D] each. Raises ContextOverflow, BadSetting, EngineClosed, DoesNotFit.
+        """Embed texts: float32[D] each, or float32[T, D]. Raises ContextOverflow, BadSetting, EngineClosed, DoesNotFit.
 
         `progress` is called with the number of tokens read of each text; an exception that it raises ends the work.
         """
@@ -153,7 +156,9 @@ class Embedder:
                 raise BadSetting("an empty text has no embedding; give some text")
             if len(tokens) > n_context:
                 raise ContextOverflow(
-                    f"the text has {len(tokens)} tokens and the context holds {n_context}; shorten it"
+                    f"the text is too large: it has {len(tokens)} tokens and the context holds {n_context}; shorten it",
+                    len(tokens),
+                    n_context,
                 )
         pooled = [vector for group in self._groups(texts) for vector in self._read(group, pooling, progress)]
         return [self._finished(vector, normalized=normalized) for vector in pooled]
@@ -181,10 +186,11 @@ class Embedder:
         return limits.n_context if self._reads_whole else min(CHUNK, limits.max_tokens)
 
     def _read(self, group: list[Sequence[int]], pooling: Pooling, progress: Progress) -> list[Floats]:
-        """Return the pooled row of each text: float32[D].
+        """Return the pooled row of each text: float32[D]; without pooling its rows, float32[T, D].
 
         Several texts may fit in one pass; a single text may take more.
         """
+        all_rows: list[list[Floats]] = [[] for _ in group]
         sums = [np.zeros(self.width, np.float64) for _ in group]
         ends = [np.zeros(self.width, np.float32) for _ in group]
         most = self._most_tokens
@@ -204,13 +210,15 @@ class Embedder:
                     read[number] = first + len(rows)
                     sums[number] = rows.sum(axis=0, dtype=np.float64) + (sums[number] if first else 0)
                     ends[number] = rows[0] if pooling == "first" else rows[-1]
+                    if pooling == "none":
+                        all_rows[number] = [*(all_rows[number] if first else ()), rows]
                 if pooling == "first":
                     break
         for tokens in group:
             progress("embedding", len(tokens), len(tokens))
         if pooling == "mean":
             return [(total / len(tokens)).astype(np.float32) for total, tokens in zip(sums, group, strict=True)]
-        return ends
+        return [np.concatenate(rows) for rows in all_rows] if pooling == "none" else ends
 
     def _pass(self, members: list[CachedSequence], parts: list[Sequence[int]]) -> list[Floats]:
         """Run one pass over the next tokens of each text.
@@ -220,6 +228,8 @@ class Embedder:
         batches = [member.chain(part, wants_logits=False) for member, part in zip(members, parts, strict=True)]
         joined = join(batches)
         members[0].evaluate(joined)
+        self._pool.n_readings += 1
+        self._pool.n_read += sum(map(len, parts))
         rows = self._normed(self._showing.show(self._source))
         nodes = np.split(np.arange(len(rows), dtype=np.int32), np.cumsum([len(part) for part in parts])[:-1])
         for member, own in zip(members, nodes, strict=True):
@@ -227,7 +237,9 @@ class Embedder:
         return [rows[own] for own in nodes]
 
     def _finished(self, pooled: Floats, *, normalized: bool) -> Floats:
-        """Apply the dense layers, and scale to length 1 if `normalized`: float32[D]."""
+        """Apply the dense layers, and scale to length 1 if `normalized`: float32[D], or float32[T, D]."""
+        if pooled.ndim == 2:
+            return np.stack([self._finished(row, normalized=normalized) for row in pooled])
         for weight in self._dense:
             pooled = weight @ pooled
         length = float(np.linalg.norm(pooled))

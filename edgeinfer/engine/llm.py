@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from edgeinfer.engine.embedding import TextReader
@@ -25,11 +26,12 @@ from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.scheduler.batcher import Batcher, BatchStream, Prompt
+from edgeinfer.engine.scheduler.retained import Prefixes
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.stream import TextStream
-from edgeinfer.engine.session import Session
+from edgeinfer.engine.session import Session, read_cache, write_cache
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
@@ -203,6 +205,46 @@ class LLM(TextReader):
         tokens = tuple(head)
         histories = (each.history for each in reversed(tuple(self._recent)))
         return next((each for each in histories if each[: len(tokens)] == tokens), ())
+
+    def save_prefix(self, tokens: Sequence[int], path: str | Path, lora: AdapterScales | None = None) -> int:
+        """Save what is cached of the beginning of a text, whatever answers read it; returns its number of tokens.
+
+        `lora`: the scales with which they did. Writes the whole file, or none if nothing is cached. Raises
+        EdgeInferError.
+        """
+        scales = self.adapters.scales_of(lora)
+        with self._pool.lock:
+            cached = self._pool.open()
+            try:
+                self._prefixes.copy(cached, tokens, scales)
+                found, state = cached.save() if cached.n_cached else ((), b"")
+            finally:
+                cached.close()
+        if found:
+            write_cache(Path(path), found, state, scales)
+        return len(found)
+
+    def restore_prefix(self, path: str | Path) -> tuple[int, ...]:
+        """Cache what `save_prefix`, or a session, has saved, for answers that begin with it; returns its tokens.
+
+        Other prefixes give up their memory if need be. Raises EdgeInferError if the file is damaged or from another
+        model or kind of device.
+        """
+        saved = read_cache(Path(path))
+        with self._pool.lock:
+            self._prefixes.restore(*saved)
+        return tuple(saved[0])
+
+    def drop_prefix(self, tokens: Sequence[int], lora: AdapterScales | None = None) -> int:
+        """Free what finished answers have left of a text in the cache; returns how many tokens that was."""
+        with self._pool.lock:
+            return self._prefixes.drop(tokens, self.adapters.scales_of(lora))
+
+    @property
+    def _prefixes(self) -> Prefixes:
+        """What finished answers have left. Raises EdgeInferError where answers share nothing."""
+        self._pool.check_open()
+        return self._driver.scheduler.admission.shared_prefixes
 
     def batch(
         self, prompts: Iterable[str | Messages | Prompt], *, parallel: int = PARALLEL, **options: Unpack[Options]

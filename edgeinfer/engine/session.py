@@ -126,24 +126,14 @@ class Session:
                 "what this session has read was given up to other answers, which needed the memory; "
                 "it can be saved once the session has answered again"
             )
-        tokens, state = self._cached.save()
-        scales = json.dumps(self._cached.scales)
-        _write(Path(path), seal(MAGIC, {"tokens": tokens, "scales": scales}, state))
+        write_cache(Path(path), *self._cached.save(), self._cached.scales)
 
     def restore(self, path: str | Path) -> None:
         """Continue from a saved file.
 
         Raises EdgeInferError if it is damaged or from another model or kind of device.
         """
-        try:
-            data = Path(path).read_bytes()
-        except OSError as reason:
-            raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
-        header, state = unseal(MAGIC, data, str(path))
-        tokens = header["tokens"]
-        assert isinstance(tokens, list)
-        scales: list[float] = json.loads(str(header.get("scales", "[]")))  # files of earlier versions have none
-        self._cached.restore(tokens, state, tuple(scales))
+        self._cached.restore(*read_cache(Path(path)))
         self._last = None
 
     def stop(self) -> None:
@@ -167,6 +157,27 @@ class Session:
         """Tokens read or generated: the cached ones, and the last token of an answer, which is not cached."""
         cached, last = self._cached.tokens, () if self._last is None else self._last.history
         return last if last[: len(cached)] == cached else cached
+
+
+def write_cache(path: Path, tokens: Sequence[int], state: bytes, scales: tuple[float, ...]) -> None:
+    """Write cached tokens, their saved state and scales to a file, whole or not at all. Raises EdgeInferError."""
+    _write(path, seal(MAGIC, {"tokens": tokens, "scales": json.dumps(scales)}, state))
+
+
+def read_cache(path: Path) -> tuple[list[int], bytes, tuple[float, ...]]:
+    """The tokens, state and scales of a file, as `CachedSequence.restore` takes them.
+
+    Raises EdgeInferError if it is damaged.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as reason:
+        raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
+    header, state = unseal(MAGIC, data, str(path))
+    tokens = header["tokens"]
+    assert isinstance(tokens, list)
+    scales: list[float] = json.loads(str(header.get("scales", "[]")))  # files of earlier versions have none
+    return tokens, state, tuple(scales)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -121,17 +121,23 @@ class ModelSpec:
     @property
     def scales(self) -> tuple[float, ...]:
         """The scale of each LoRA adapter in passes that state none."""
-        stated = {op.adapter: op.scale for op in self.ops() if isinstance(op, AddScaled)}
+        stated: dict[int, float] = {}
+        for op in self.ops():
+            if isinstance(op, AddScaled):
+                stated[op.adapter] = op.scale
+            elif isinstance(op, Experts):
+                stated.update((each.adapter, each.scale) for each in op.adapters)
         numbers = [*stated, *(buffer.adapter for buffer in self.buffers if buffer.adapter is not None)]
         return tuple(stated.get(number, 1.0) for number in range(1 + max(numbers, default=-1)))
 
     def without_adapters(self, unused: frozenset[int]) -> ModelSpec:
         """The same model without the ops of these LoRA adapters."""
         own = {buffer.name for buffer in self.buffers if buffer.adapter in unused}
-        stages = (
-            replace(stage, ops=tuple(op for op in stage.ops if own.isdisjoint((*op.reads, *op.writes))))
-            for stage in self.stages
-        )
+        stages = []
+        for stage in self.stages:
+            ops = (op.without_adapters(unused) if isinstance(op, Experts) else op for op in stage.ops)
+            kept = tuple(op for op in ops if own.isdisjoint((*op.reads, *op.writes)))
+            stages.append(replace(stage, ops=kept))
         return replace(self, stages=tuple(stages))
 
     @property

@@ -18,16 +18,18 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.models.adapters import DOWN, EMBEDDING, with_adapters
+from edgeinfer.models.adapters import with_adapters
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
-from edgeinfer.models.gguf.adapter import Adapter
+from edgeinfer.models.gguf.adapter import DOWN, EMBEDDING, Adapter
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.variants import with_rows, with_threshold
 
-UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*")
-"""Tensors that a model may contain without reading them: rotary tables not selected by its context."""
+UNREAD = re.compile(
+    r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*|adapter\.\d+\..*\.transposed"
+)
+"""Tensors that a model may have without reading them: rotary tables not selected by its context, what outputs need."""
 PARTS = {
     "what reads images": re.compile(r"(v|mm)\..*"),
     "what reads sound": re.compile(r"a\..*"),

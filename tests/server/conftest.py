@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -17,13 +18,18 @@ import uvicorn
 
 from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.listening import ServerOptions, listen
+from edgeinfer.app.server.model_list import ModelList
 from edgeinfer.app.server.model_pool import ModelPool
+from edgeinfer.app.server.pooled_model import PoolLimits
+from edgeinfer.app.server.presets import Presets
+from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.loading import load
+from edgeinfer.engine.loading import load, load_with
 from edgeinfer.engine.requests.request import Options
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import LocalModel, path_model
 from edgeinfer.models.text import Tokenizer
+from edgeinfer.steps import Progress
 from tests.conftest import write_tiny_llama
 
 
@@ -36,6 +42,7 @@ class Running:
     loop: asyncio.AbstractEventLoop
     key: str | None = None
     opened: list[LLM] = field(default_factory=list)
+    tools: ServedTools = field(default_factory=lambda: ServedTools(()))
     clients: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -71,47 +78,50 @@ def served(
     others: list[LocalModel] | None = None,
     defaults: Options | None = None,
     lora: Sequence[Path] = (),
-    **pool_options: object,
+    presets: Presets | None = None,
+    reread: Callable[[], Presets] | None = None,
+    aliases: Sequence[str] = (),
+    **limits: object,
 ) -> Iterator[Running]:
-    """A server over a model, until the block ends. `defaults`: of answers, if requests do not say; `lora`: adapters."""
+    """A server over a model, until the block ends. `defaults`: of answers, if requests do not say; `lora`: adapters.
+
+    With `presets`, these say which model is the default one.
+    """
     options = options or ServerOptions(port=0)
     opened: list[LLM] = []
 
-    def open_model(path: Path) -> LLM:
-        opened.append(loaded(path, options, lora))
+    def open_model(model: LocalModel, progress: Progress) -> LLM:
+        if names.presets is None:
+            opened.append(loaded(model.path, options, lora))
+        else:
+            own = replace(names.presets.settings_of(model).load, spec="off", parallel=options.parallel)
+            opened.append(load_with(model.path, replace(own, progress=progress)))
         return opened[-1]
 
-    listener = listen(options.host, 0)
-    found: list[Running] = []
-    ready = threading.Event()
+    given = path_model(default) if presets is None else None
+    names = ModelList(lambda: others or [], given, aliases, presets, reread)
+
+    listener, found, ready = listen(options.host, 0), list[Running](), threading.Event()
 
     async def serve() -> None:
-        pool = ModelPool(open_model, lambda: others or [], path_model(default), **pool_options)
-        async with pool.use(None):
-            pass
-        config = uvicorn.Config(
-            create_app(options, pool, defaults or {"temperature": 0.7}), log_config=None, lifespan="off"
-        )
+        pool = ModelPool(open_model, names, PoolLimits(**limits))  # type: ignore[arg-type]
+        for first in names.first_models():
+            async with pool.use(first.name):
+                pass
+        app = create_app(options, pool, defaults or {"temperature": 0.7})
+        config = uvicorn.Config(app, log_config=None, lifespan="off")
         server = uvicorn.Server(config)
-        port = listener.getsockname()[1]
-        found.append(Running(f"http://127.0.0.1:{port}", pool, asyncio.get_running_loop(), options.key, opened))
+        tools = app.state.server.tools
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        found.append(Running(url, pool, asyncio.get_running_loop(), options.key, opened, tools))
         ending.append(lambda: setattr(server, "should_exit", True))
         ready.set()
         await server.serve(sockets=[listener])
+        await asyncio.to_thread(tools.close)
         await pool.close()
 
-    ending: list[Callable[[], None]] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as reason:
-            failures.append(reason)
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=run, name="server")
+    ending, failures = list[Callable[[], None]](), list[BaseException]()
+    thread = threading.Thread(target=_run, args=(serve, failures, ready), name="server")
     thread.start()
     if not ready.wait(60):
         faulthandler.dump_traceback()
@@ -126,6 +136,16 @@ def served(
         thread.join(60)
         listener.close()
         assert not failures
+
+
+def _run(serve: Callable[[], Coroutine[Any, Any, None]], failures: list[BaseException], ready: threading.Event) -> None:
+    """Run a server; `ready` is set if it fails too."""
+    try:
+        asyncio.run(serve())
+    except BaseException as reason:
+        failures.append(reason)
+    finally:
+        ready.set()
 
 
 @pytest.fixture(scope="module")

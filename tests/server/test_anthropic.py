@@ -267,3 +267,22 @@ def test_what_cannot_be_met_is_refused_by_name(server: Running, change: dict[str
     assert (found.status_code, found.json()["type"]) == (400, "error")
     assert found.json()["error"]["type"] == "invalid_request_error"
     assert named in found.json()["error"]["message"]
+
+
+def test_a_prompt_is_read_in_advance(client: anthropic.Anthropic) -> None:
+    told = {"model": "tiny", "messages": [{"role": "user", "content": "the hen in the tin " * 20}]}
+    first = both(client, **told, max_tokens=0)
+    assert (first.stop_reason, first.usage.output_tokens) == ("max_tokens", 0)
+    assert "".join(block.text for block in first.content) == ""
+    later = client.messages.create(**told, max_tokens=3)
+    assert later.usage.cache_read_input_tokens > later.usage.input_tokens
+    with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
+        client.messages.create(**told, max_tokens=-1)
+
+
+def test_nothing_is_cleared_from_conversations(client: anthropic.Anthropic) -> None:
+    edits = {"edits": [{"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 1}}]}
+    plain = client.messages.create(**ASKED)
+    found = client.beta.messages.create(**ASKED, context_management=edits, betas=["context-management-2025-06-27"])
+    assert [block.text for block in found.content] == [block.text for block in plain.content]
+    assert found.context_management is None

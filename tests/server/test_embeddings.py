@@ -6,13 +6,15 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
 
+from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.graph.step import Floats
 from edgeinfer.steps import Progress
-from tests.server.conftest import Running
+from tests.server.conftest import Running, served
 
 EMBEDDINGS = "/v1/embeddings"
 
@@ -27,7 +29,7 @@ class Watched:
         monkeypatch.setattr(server.llm, "embed", self.embed)
         monkeypatch.setattr(server.llm, "tokenize", self.tokenize)
 
-    def embed(self, texts: Sequence[Sequence[int]], progress: Progress) -> list[Floats]:
+    def embed(self, texts: Sequence[Sequence[int]], progress: Progress, **options: object) -> list[Floats]:
         def slowly(what: str, done: int, total: int) -> None:
             time.sleep(self._pause_s)
             self.n_read = done
@@ -37,7 +39,7 @@ class Watched:
         self.n_now += 1
         self.most = max(self.most, self.n_now)
         try:
-            found = self._embed(texts, progress=slowly)
+            found = self._embed(texts, progress=slowly, **options)
             self.n_made += len(texts)
         finally:
             self.n_now -= 1
@@ -55,6 +57,19 @@ def test_threads_are_left_to_answers(server: Running, monkeypatch: pytest.Monkey
     assert [response.status_code for response in found] == [200] * 4
     assert (watched.n_made, watched.most) == (8, 1)
     assert "server" not in watched.threads  # where the event loop is
+
+
+def test_embeddings_of_single_tokens(tiny_model: Path) -> None:
+    with served(tiny_model, ServerOptions(port=0, pooling="none", tags=("small",))) as running:
+        http = running.http()
+        found = http.post("/embeddings", json={"input": ["the rain", "in"]}).json()
+        assert [each["index"] for each in found] == [0, 1]
+        lengths = [len(running.llm.tokenize(text)) for text in ("the rain", "in")]
+        assert [len(each["embedding"]) for each in found] == lengths
+        assert "POST /embeddings" in http.post(EMBEDDINGS, json={"input": "a"}).json()["error"]["message"]
+        text = http.get("/metrics").text
+        assert f"llamacpp:prompt_tokens_total {sum(lengths)}\n" in text
+        assert http.get("/v1/models").json()["data"][0]["tags"] == ["small"]
 
 
 @pytest.mark.parametrize("texts", [["a"] * 2000, ["a" * 400]], ids=["many", "long"])

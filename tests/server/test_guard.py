@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.server.errors import api_error
-from edgeinfer.app.server.listening import ServerOptions, is_address, is_loopback
+from edgeinfer.app.server.listening import ServerOptions, is_address, is_loopback, listen_all
 from edgeinfer.errors import BadSetting, DeviceFailed, EdgeInferError
 from tests.server.conftest import Running, served
 
@@ -51,8 +51,9 @@ def test_pages_that_nobody_allowed_are_refused(guarded: Running) -> None:
     asked = {"Origin": PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     del http.headers["Authorization"]
     assert http.options("/v1/chat/completions", headers=asked).status_code == 200  # browsers ask without the key
-    for refused in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
-        assert http.options("/v1/chat/completions", headers=asked | refused).status_code == 403
+    assert http.options("/v1/chat/completions", headers=asked | {"Host": "evil.example"}).status_code == 403
+    foreign = http.options("/v1/chat/completions", headers=asked | {"Origin": "https://evil.example"})
+    assert not [name for name in foreign.headers if name.startswith("access-control")]  # so browsers send nothing
     own = guarded.url.removeprefix("http://")
     assert guarded.http().get("/v1/models", headers={"Origin": f"http://{own}"}).status_code == 200
 
@@ -68,6 +69,11 @@ def test_nothing_but_health_is_told_without_the_key(guarded: Running) -> None:
     for header in ("secret", "Basic secret", "Bearer", "Bearer secre", "Bearer s\u00e9cret"):
         headers = {"Authorization": header.encode()}
         assert http.get("/v1/models", headers=headers).status_code == 401
+
+
+def test_names_of_headers_have_capitals(guarded: Running) -> None:
+    names = [name for name, _ in guarded.http().get("/v1/models", headers={"Origin": PAGE}).headers.raw]
+    assert {b"Content-Type", b"Access-Control-Allow-Origin", b"X-Request-Id"} <= set(names)
 
 
 def test_pages_that_may_use_it_can_read_why_a_request_is_refused(guarded: Running) -> None:
@@ -131,6 +137,37 @@ def test_others_may_not_reach_it_without_a_key(host: str) -> None:
             ServerOptions(host=host, key=key).check()
 
 
+def test_several_addresses_are_listened_at(tiny_model: Path) -> None:
+    options = ServerOptions(host="127.0.0.1, ::1", port=0)
+    options.check()
+    listeners = listen_all(options.addresses, 0)
+    try:
+        ports = {listener.getsockname()[1] for listener in listeners}
+        assert [listener.getsockname()[0] for listener in listeners] == ["127.0.0.1", "::1"]
+        assert len(ports) == 1
+        with pytest.raises(BadSetting, match="cannot be listened at"):
+            listen_all(("127.0.0.2", "127.0.0.1"), ports.pop())
+    finally:
+        for listener in listeners:
+            listener.close()
+    with pytest.raises(BadSetting, match=r"10\.0\.0\.7 can be reached"):
+        ServerOptions(host="127.0.0.1,10.0.0.7").check()
+    with pytest.raises(BadSetting, match="an address is empty"):
+        ServerOptions(host="127.0.0.1,").check()
+    assert ServerOptions(host="127.0.0.1,10.0.0.7", key="x").knows_host("10.0.0.7:8080")
+
+
+def test_parts_of_a_server_can_be_off(tiny_model: Path) -> None:
+    parts = {"page": ("/", 404), "slots": ("/slots", 501), "metrics": ("/metrics", 501)}
+    with served(tiny_model, ServerOptions(port=0, without=frozenset(parts))) as running:  # type: ignore[arg-type]
+        for path, status in parts.values():
+            found = running.http().get(path)
+            assert found.status_code == status
+            assert found.headers.get("x-should-retry", "false") == "false"
+        assert running.http().get("/page/main.js").status_code == 404
+        assert running.http().get("/health").status_code == 200
+
+
 def test_a_server_for_others_answers_to_addresses_and_to_no_strangers_names() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.5", "box.local", ""):
         options = ServerOptions(host=host, key="secret")
@@ -154,3 +191,26 @@ def test_clients_are_told_what_is_meant_for_users_and_nothing_else() -> None:
     assert api_error(EdgeInferError("x")).status == 500
     hidden = api_error(ValueError("/home/anna/secret.txt"))
     assert (hidden.status, hidden.message) == (500, "the server failed; its log says why")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/models?reload=1", None),
+        ("GET", "/models/sse", None),
+        ("POST", "/models", {"model": "x"}),
+        ("POST", "/models/load", {"model": "x"}),
+        ("POST", "/models/unload", {"model": "x"}),
+        ("DELETE", "/models?model=x", None),
+        ("POST", "/api/pull", {"model": "x"}),
+        ("DELETE", "/api/delete", {"model": "x"}),
+    ],
+)
+def test_routes_about_models_need_the_key_and_an_allowed_page(
+    guarded: Running, method: str, path: str, body: object
+) -> None:
+    http = guarded.http()
+    evil = {"Origin": "https://evil.example"}
+    assert http.request(method, path, json=body, headers=evil).status_code == 403
+    del http.headers["Authorization"]
+    assert http.request(method, path, json=body).status_code == 401

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from edgeinfer.app.commands.serve import COMMAND
+from edgeinfer.app.mcp.servers import read_servers
+from edgeinfer.engine.loading import load
 from scripts import llama_server as launcher
 from scripts import run_llama_server_tests as runner
+from scripts.stand_in_encoders import read_further
 
 ENVIRONMENT = {"STAND_IN_TEXT": "text.gguf", "STAND_IN_EMBEDDING": "bert.gguf"}
 TINY = "--hf-repo ggml-org/test-model-stories260K"
@@ -45,6 +50,45 @@ def test_templates_are_named_or_written_down() -> None:
     file.unlink()
 
 
+def test_models_by_name_are_presets() -> None:
+    environment = {**ENVIRONMENT, "STAND_IN_INFILL": "infill.gguf"}
+    line, _ = launcher.command(["--models-max", "2", "--no-models-autoload"], environment)
+    file = Path(value(line, "--presets"))
+    tables = tomllib.loads(file.read_text())
+    file.unlink()
+    assert tables["ggml-org/tinygemma3-GGUF:Q8_0"] == {"model": "text.gguf", "load_on_startup": False}
+    assert tables["ggml-org/test-model-stories260K-infill:F32"]["model"] == "infill.gguf"
+    assert ("-m" in line, "--no-autoload" in line, value(line, "--most-models")) == (False, True, "2")
+
+
+def test_parts_origins_and_names() -> None:
+    line = ours(f"{TINY} --metrics --no-slots --alias b,a --pooling cls --cors-origins localhost")
+    assert [line[at + 1] for at, flag in enumerate(line) if flag == "--without"] == ["slots"]
+    assert (value(line, "--alias"), value(line, "--pooling")) == ("a,b", "first")
+    assert line.count("--allow-origin") == 3
+    thoughts = {word: value(ours(f"{TINY} --reasoning {word}"), "--enable-thinking") for word in ("on", "off", "auto")}
+    assert thoughts == {"on": "on", "off": "off", "auto": "on"}
+    assert value(ours(TINY), "--allow-origin") == "*"
+
+
+def test_servers_of_tools_are_tables_of_the_configuration(tmp_path: Path) -> None:
+    servers = {"mcpServers": {"echo": {"command": "python", "args": ["x.py"], "timeout_ms": 500}}}
+    given = launcher.Given.of(["--tools", "all", "--mcp-servers-json", json.dumps(servers)])
+    line, environment = launcher.tool_flags(given, {})
+    config = Path(environment["XDG_CONFIG_HOME"]) / "edgeinfer" / "config.toml"
+    (server,) = read_servers(config)
+    assert (line, server.name, server.command) == (["--mcp", "all"], "echo", ("python", "x.py"))
+    assert (server.trusted, server.call_limit_s) == (None, 0.5)
+    assert launcher.tables("not valid json") == "not valid json"
+
+
+def test_stand_ins_read_longer_texts(tmp_path: Path) -> None:
+    path = read_further(runner.GOLDENS / "reranker-f32.gguf", tmp_path / "longer.gguf")
+    with load(path, device="cpu", spec="off") as llm:
+        assert llm.info.n_context == 1024
+        assert len(llm.rerank("what", ["a " * 200, "b"])) == 2
+
+
 @pytest.mark.parametrize(
     "line", ["--hf-repo nobody/nothing", f"{TINY} --nonsense", f"{TINY}-infill", f"{TINY} -ctk q5_1"]
 )
@@ -56,6 +100,17 @@ def test_what_we_have_not_ends_it(line: str) -> None:
 def test_our_flags_are_there() -> None:
     parameters = {name for parameter in _parameters() for name in parameter}
     own = {*launcher.SAME.values(), "--ctx", "--contexts", "--max-tokens", "--kv", "--spec", "--chat-template"}
+    own |= {
+        "--presets",
+        "--no-autoload",
+        "--allow-origin",
+        "--alias",
+        "--pooling",
+        "--without",
+        "--mcp",
+        "-m",
+        "--enable-thinking",
+    }
     assert own <= parameters
 
 

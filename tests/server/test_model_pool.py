@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.server import model_pool as module
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.model_list import ModelList
+from edgeinfer.app.server.model_pool import ModelPool
+from edgeinfer.app.server.pooled_model import PoolLimits
 from edgeinfer.errors import DoesNotFit, EngineClosed
-from edgeinfer.models.store import path_model
+from edgeinfer.models.store import LocalModel, path_model
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import Running, served
 
@@ -33,6 +35,11 @@ def ask(running: Running, model: str, **options: object) -> str:
     )
     assert found.model == model
     return found.choices[0].message.content
+
+
+def pool_of(open_model: object, models: list[LocalModel], **limits: object) -> ModelPool:
+    """A pool of models, the first of which is the default one."""
+    return ModelPool(open_model, ModelList(lambda: models, models[0]), PoolLimits(**limits))  # type: ignore[arg-type]
 
 
 def names(running: Running) -> list[str]:
@@ -146,13 +153,13 @@ def test_where_memory_is_short_models_that_nobody_uses_make_room(models: list[Pa
             def stop(self) -> None:
                 pass
 
-        def open_model(path: Path) -> Small:
+        def open_model(*_: object) -> Small:
             if n_open[0] >= most:
                 raise DoesNotFit("it takes 5 GB, and 1 GB is free")
             return Small()
 
         others = [path_model(path) for path in models]
-        pool = module.ModelPool(open_model, lambda: others, others[0], most_models=3)  # type: ignore[arg-type]
+        pool = pool_of(open_model, others, most_models=3)
         async with pool.use("one"):
             pass
         async with pool.use("two") as two:
@@ -212,10 +219,10 @@ def test_texts_and_tokens(models: list[Path]) -> None:
 
 def test_a_model_that_cannot_be_opened_is_said(models: list[Path]) -> None:
     async def scenario() -> None:
-        def open_model(path: Path) -> object:
+        def open_model(*_: object) -> object:
             raise DoesNotFit("it takes 5 GB, and 1 GB is free")
 
-        pool = module.ModelPool(open_model, list, path_model(models[0]))  # type: ignore[arg-type]
+        pool = pool_of(open_model, [path_model(models[0])])
         with pytest.raises(DoesNotFit):
             async with pool.use(None):
                 pass
@@ -243,7 +250,7 @@ def test_who_goes_while_a_model_is_opened_or_closed_leaves_none_open(models: lis
             def stop(self) -> None:
                 pass
 
-        def open_model(path: Path) -> Small:
+        def open_model(*_: object) -> Small:
             gate.wait(10)
             n_open[0] += 1
             return Small()
@@ -253,7 +260,7 @@ def test_who_goes_while_a_model_is_opened_or_closed_leaves_none_open(models: lis
                 pass
 
         others = [path_model(path) for path in models]
-        pool = module.ModelPool(open_model, lambda: others, others[0], most_models=1)  # type: ignore[arg-type]
+        pool = pool_of(open_model, others, most_models=1)
         for name in ("one", "two"):  # the second one closes the first
             gate.clear()
             asked = asyncio.create_task(ask(name))
@@ -288,7 +295,7 @@ class Gated:
         self.gate.set()
         self.n_open = 0
 
-    def open(self, path: Path) -> Gated:
+    def open(self, *_: object) -> Gated:
         self.gate.wait(10)
         self.n_open += 1
         return self
@@ -304,7 +311,7 @@ class Gated:
 def test_no_more_models_are_open_than_may_be(models: list[Path]) -> None:
     async def scenario() -> None:
         made, others = Gated(), [path_model(path) for path in models]
-        pool = module.ModelPool(made.open, lambda: others, others[0], most_models=1)  # type: ignore[arg-type]
+        pool = pool_of(made.open, others, most_models=1, wait_s=0.05)
         async with pool.use("one"):
             with pytest.raises(APIError, match="one: in use") as refused:
                 async with pool.use("two"):
@@ -320,7 +327,7 @@ def test_no_more_models_are_open_than_may_be(models: list[Path]) -> None:
 def test_who_asks_for_an_open_model_does_not_wait_for_another_one(models: list[Path]) -> None:
     async def scenario() -> None:
         made, others = Gated(), [path_model(path) for path in models]
-        pool = module.ModelPool(made.open, lambda: others, others[0], most_models=2)  # type: ignore[arg-type]
+        pool = pool_of(made.open, others, most_models=2)
 
         async def ask(name: str | None) -> None:
             async with pool.use(name):
@@ -344,10 +351,10 @@ def test_who_asks_for_an_open_model_does_not_wait_for_another_one(models: list[P
 def test_several_models_that_were_replaced_are_each_closed_once(models: list[Path]) -> None:
     async def scenario() -> None:
         made = Gated()
-        pool = module.ModelPool(made.open, list, path_model(models[0]))  # type: ignore[arg-type]
+        pool = pool_of(made.open, [path_model(models[0])])
         uses = [pool.use(None) for _ in range(3)]
         for number, use in enumerate(uses):
-            models[0].write_bytes(b"x" * number)
+            write_tiny_llama(models[0], seed=10 + number)
             await use.__aenter__()
         assert made.n_open == 3
         made.gate.clear()

@@ -128,8 +128,6 @@ def test_samplers_are_obeyed_or_refused(http: httpx.Client) -> None:
     ):
         refused = http.post("/completion", json={"prompt": PROMPT, field: value})
         assert refused.status_code == 400, field
-    refused = http.post("/completion", json={"prompt": PROMPT, "n_probs": 1, "post_sampling_probs": True})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "post_sampling_probs")
 
 
 def test_only_some_fields(http: httpx.Client) -> None:
@@ -185,6 +183,8 @@ def test_gaps_are_filled_in(filling: Running) -> None:
     assert answer["content"] == complete(http, prompt=prompt)["content"]
     plain = {"model": "gap", "prompt": before, "suffix": after, "max_tokens": 8, "temperature": 0}
     assert http.post("/v1/completions", json=plain).json()["choices"][0]["text"] == answer["content"]
+    theirs = {"model": "gap", "prompt": before, "suffix": after, "options": {"num_predict": 8, "temperature": 0}}
+    assert http.post("/api/generate", json={**theirs, "stream": False}).json()["response"] == answer["content"]
     extra = http.post("/infill", json={**body, "input_extra": [{"filename": "a.py", "text": "an inn"}]}).json()
     assert extra["prompt"].endswith(answer["prompt"])
     assert "an inn" in extra["prompt"].removesuffix(answer["prompt"])

@@ -166,7 +166,7 @@ def test_options_are_obeyed(client: Any) -> None:
         ("chat", {"messages": MESSAGES, "think": True}, "thinking"),
         ("generate", {"prompt": "a", "images": ["aGk="]}, "images"),
         ("generate", {"prompt": "a", "template": "{{ .Prompt }}"}, "template"),
-        ("generate", {"prompt": "a", "suffix": "b"}, "suffix"),
+        ("generate", {"prompt": "a", "suffix": "b"}, "which a suffix needs"),
         ("generate", {"prompt": "a", "raw": True, "system": "b"}, "raw"),
         ("generate", {"prompt": "a", "context": [10**6]}, "token 1000000"),
         ("copy", {"source": "tiny", "destination": "other"}, "names"),

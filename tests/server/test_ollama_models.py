@@ -165,7 +165,7 @@ def test_embeddings(server: Running, client: Any) -> None:
 def stocked(tiny_model: Path, home: Path) -> Iterator[Running]:
     """A server over an empty store."""
     with served(tiny_model) as running:
-        running.pool._listed = ModelStore().models  # what `edgeinfer serve` lists
+        running.pool.names._listed = ModelStore().models  # what `edgeinfer serve` lists
         yield running
 
 

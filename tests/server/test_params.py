@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,12 @@ def test_functions_count_as_part_of_the_conversation(server: Running) -> None:
     assert n_tokens > server.llm.info.n_context > server.llm.prompts.n_tokens(MESSAGES)
 
 
+def test_a_conversation_is_counted_as_it_would_be_read(server: Running) -> None:
+    body = {"messages": MESSAGES, "max_tokens": 1}
+    counted = server.http().post(f"{CHAT}/input_tokens", json=body).json()["input_tokens"]
+    assert counted == server.http().post(CHAT, json=body).json()["usage"]["prompt_tokens"]
+
+
 def test_no_limit_is_said_by_minus_one(server: Running) -> None:
     http, n_context = server.http(), server.llm.info.n_context
     for path, name, asked in (
@@ -70,6 +77,15 @@ def test_templates_are_told_what_a_request_says(server: Running, monkeypatch: py
     refused = http.post(CHAT, json={"messages": MESSAGES, "chat_template_kwargs": {"messages": []}})
     assert refused.status_code == 400
     assert "'messages'" in refused.json()["error"]["message"]
+
+
+def test_templates_are_told_todays_date(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = ChatTemplate({"default": "{{ date_string }}, {{ datetime }}"})
+    monkeypatch.setattr(server.llm, "prompts", dataclasses.replace(server.llm.prompts, template=template))
+    now = datetime.now()
+    for variables, day in (({}, f"{now:%d %b %Y}"), ({"date_string": "26 Jul 2024"}, "26 Jul 2024")):
+        body = {"messages": MESSAGES, "chat_template_kwargs": variables}
+        assert server.http().post("/apply-template", json=body).json()["prompt"] == f"{day}, {now:%b %d %Y}"
 
 
 def schema(value: object) -> dict[str, object]:

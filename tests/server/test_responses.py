@@ -12,6 +12,7 @@ import openai
 import pydantic
 import pytest
 
+from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.responses_schemas import Item, ResponseRequest
 from edgeinfer.app.server.stored_responses import StoredResponses
 from edgeinfer.models.text import ChatTemplate
@@ -179,10 +180,90 @@ def test_stored_responses_are_limited() -> None:
         stored.get("2")
     assert [stored.get(str(number)) is not None for number in range(5)] == [False, False, True, True, True]
     assert stored.n_bytes > 0
-    stored.put({"id": "long", "output": []}, [Item(role="user", content="x" * 900)])
+    stored.put({"id": "long", "output": []}, [Item(role="user", content="x" * 850)])
     assert (stored.get("2"), stored.get("long") is not None) == (None, True)
     stored.put({"id": "too long", "output": []}, [Item(role="user", content="x" * 2000)])
     assert (stored.get("too long"), stored.n_bytes) == (None, 0)
+
+
+def test_what_a_response_was_made_of_is_listed(server: Running) -> None:
+    client, list_items = server.client(), server.client().responses.input_items.list
+    turn = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": [{"type": "input_text", "text": "what time"}, {"type": "input_text", "text": "?"}]},
+        {"type": "reasoning", "id": "rs_mine", "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"type": "function_call", "call_id": "a", "name": "clock", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": "noon"},
+        {"role": "assistant", "content": "Noon."},
+        {"role": "user", "content": "and now?"},
+    ]
+    first = client.responses.create(model="tiny", input=turn, **OPTIONS)
+    told = list(list_items(first.id, order="asc"))
+    assert [item.type for item in told] == ["message"] * 2 + [item.get("type", "message") for item in turn[2:]]
+    assert [part.text for part in told[1].content] == ["what time", "?"]
+    assert (told[2].id, told[2].summary[0].text, told[4].output) == ("rs_mine", "hm", "noon")
+    assert (told[3].name, told[3].call_id, told[5].content[0].type) == ("clock", "a", "output_text")
+    assert len({item.id for item in told}) == len(turn)
+    second = client.responses.create(model="tiny", input="so?", previous_response_id=first.id, **OPTIONS)
+    whole = list(list_items(second.id, limit=2))
+    assert [item.id for item in whole[1:]] == [first.output[0].id, *(item.id for item in reversed(told))]
+    page = list_items(second.id, limit=3, after=whole[1].id, order="desc")
+    assert ([item.id for item in page.data], page.has_more) == ([item.id for item in whole[2:5]], True)
+    for wrong in ({"after": "none"}, {"limit": 0}, {"limit": 101}, {"order": "up"}):
+        with pytest.raises(openai.BadRequestError):
+            list_items(first.id, **wrong)
+    with pytest.raises(openai.NotFoundError):
+        list_items("resp_none")
+
+
+def test_items_are_referred_to_by_their_ids(server: Running) -> None:
+    client = server.client()
+    first = client.responses.create(model="tiny", input="the rain", **OPTIONS)
+    asked = next(iter(client.responses.input_items.list(first.id)))
+    names = [asked.id, first.output[0].id]
+    whole = [{"role": "user", "content": "the rain"}, first.output[0].model_dump(), {"role": "user", "content": "so?"}]
+    plain = client.responses.create(model="tiny", input=whole, **OPTIONS)
+    for named in (lambda name: {"type": "item_reference", "id": name}, lambda name: {"id": name}):
+        referring = [*map(named, names), whole[-1]]
+        found = client.responses.create(model="tiny", input=referring, **OPTIONS)
+        assert (found.output_text, found.usage.input_tokens) == (plain.output_text, plain.usage.input_tokens)
+        assert [item.id for item in client.responses.input_items.list(found.id, order="asc")][:2] == names
+        count = client.responses.input_tokens.count(model="tiny", input=referring)
+        assert count.input_tokens == plain.usage.input_tokens
+        again = client.responses.create(model="tiny", input=referring, previous_response_id=first.id, **OPTIONS)
+        assert again.usage.input_tokens == plain.usage.input_tokens  # what is there is not told twice
+    with pytest.raises(openai.NotFoundError, match=r"no item 'msg_none'") as refused:
+        client.responses.create(model="tiny", input=[{"type": "item_reference", "id": "msg_none"}])
+    assert refused.value.param == "input[0]"
+
+
+def test_only_the_latest_items_are_known() -> None:
+    stored = StoredResponses(most=2)
+    for number in range(3):
+        earlier = stored.get("1").items if number == 2 else ()
+        stored.put({"id": str(number), "output": []}, [*earlier, Item(id=f"item {number}", role="user", content="hi")])
+    references = [Item(type="item_reference", id=f"item {number}") for number in range(3)]
+    assert [item.content for item in stored.resolved(references[1:], ())] == ["hi", "hi"]
+    with pytest.raises(APIError, match="no item 'item 0'"):
+        stored.resolved(references, ())
+    stored.delete("1")
+    assert [item.content for item in stored.resolved(references[1:], ())] == ["hi", "hi"]
+    stored.delete("2")
+    with pytest.raises(APIError, match="no item 'item 1'"):
+        stored.resolved(references[1:], ())
+    assert stored.n_bytes == 0
+
+
+def test_what_is_finished_is_not_cancelled_or_streamed_again(server: Running) -> None:
+    client = server.client()
+    found = client.responses.create(model="tiny", input="the rain", **OPTIONS)
+    with pytest.raises(openai.BadRequestError, match="in the background"):
+        client.responses.cancel(found.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.cancel("resp_none")
+    with pytest.raises(openai.BadRequestError, match="leave stream out"):
+        client.responses.retrieve(found.id, stream=True)
+    assert client.responses.retrieve(found.id, stream=False).id == found.id
 
 
 def test_what_it_does_not_have_is_skipped_or_refused(server: Running) -> None:

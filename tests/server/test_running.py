@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.server import running
+from edgeinfer.app.server.model_list import ModelList
 from edgeinfer.app.server.model_pool import ModelPool
-from edgeinfer.models.store import path_model
+from edgeinfer.models.store import LocalModel, path_model
+from edgeinfer.steps import Progress
 
 
 @dataclass
@@ -44,7 +46,7 @@ def test_a_server_is_not_idle_while_it_opens_its_model(tiny_model: Path) -> None
     async def scenario() -> None:
         gate, server = threading.Event(), Ending()
 
-        def open_model(path: Path) -> Small:
+        def open_model(model: LocalModel, progress: Progress) -> Small:
             gate.wait(10)
             return Small()
 
@@ -52,7 +54,7 @@ def test_a_server_is_not_idle_while_it_opens_its_model(tiny_model: Path) -> None
             async with pool.use(None):
                 pass
 
-        pool = ModelPool(open_model, list, path_model(tiny_model))  # type: ignore[arg-type]
+        pool = ModelPool(open_model, ModelList(list, path_model(tiny_model)))  # type: ignore[arg-type]
         sidecar = running.Sidecar(idle_timeout_s=0.02)
         opening = asyncio.create_task(ask())
         watch = asyncio.create_task(running._watch(server, pool, sidecar))  # type: ignore[arg-type]
@@ -76,7 +78,7 @@ def test_a_parent_is_watched_whatever_becomes_of_models(tiny_model: Path, monkey
             n_tried[0] += 1
             raise RuntimeError("it cannot be closed")
 
-        pool = ModelPool(lambda path: Small(), list, path_model(tiny_model))  # type: ignore[arg-type,return-value]
+        pool = ModelPool(lambda *_: Small(), ModelList(list, path_model(tiny_model)))  # type: ignore[arg-type,return-value]
         monkeypatch.setattr(pool, "close_idle", close_idle)
         sidecar = running.Sidecar(parent=server)  # type: ignore[arg-type]
         watch = asyncio.create_task(running._watch(server, pool, sidecar))  # type: ignore[arg-type]

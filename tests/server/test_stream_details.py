@@ -90,3 +90,25 @@ def test_probabilities_are_finite_and_one_for_each_token(server: Running, option
         numbers = [entry["logprob"], *(other["logprob"] for other in entry["top_logprobs"])]
         assert all(math.isfinite(number) and number <= 0 for number in numbers)
         assert sum(math.exp(other["logprob"]) for other in entry["top_logprobs"]) < 1.001
+
+
+BROKEN = "one\u2028two\u2029three\x85four"
+FORM = {"type": "object", "properties": {"a": {"const": BROKEN}}, "required": ["a"]}
+STREAMS: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": MESSAGES, "json_schema": FORM},
+    "/v1/completions": {"prompt": "the", "json_schema": FORM},
+    "/v1/responses": {"input": "the", "text": {"format": {"type": "json_schema", "name": "x", "schema": FORM}}},
+    "/v1/messages": {"messages": MESSAGES, "json_schema": FORM},
+    "/api/chat": {"model": "tiny", "messages": MESSAGES, "format": FORM},
+    "/completion": {"prompt": "the", "json_schema": FORM},
+}
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_lines_are_whole_for_clients_that_split_at_any_line_end(server: Running, path: str) -> None:
+    """As httpx's `iter_lines` does, which Ollama's own client uses."""
+    with server.http().stream("POST", path, json={**STREAMS[path], "max_tokens": 200, "stream": True}) as response:
+        assert response.status_code == 200
+        lines = [line for line in response.iter_lines() if line and not line.startswith(("event: ", "data: [DONE]"))]
+    assert all(json.loads(line.removeprefix("data: ")) for line in lines)
+    assert "\\u2028" in "".join(lines)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import jsonschema
 import openai
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgeinfer.engine.requests.constrained.call_grammars import tool_grammar
 from edgeinfer.engine.requests.constrained.guidance import Guidance
@@ -15,10 +19,10 @@ from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
-from edgeinfer.models.text.tools import functions_of
+from edgeinfer.models.text.tools import ToolCall, functions_of
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import Running, served
-from tests.server.test_tools import MESSAGES, NAMES, TOOLS, WRITTEN, check
+from tests.server.test_tools import MESSAGES, NAMES, TEMPLATES, TOOLS, WRITTEN, check, read
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +188,30 @@ def test_definitions_of_a_function_are_known_beside_a_schema(tokenizer: Tokenize
             text = f'{form.begin}{{"name": "weather", "{key}": {{"city": "{city}"}}}}{form.end}'
             tokens = tokenizer.encode(text, add_special=False)
             assert (Guidance(tokenizer).constraint(grammar).n_allowed(tokens) == len(tokens)) is is_whole
+
+
+@given(st.lists(st.integers(0, 60)))
+def test_a_bare_call_has_white_space_where_json_has_it(cuts: list[int]) -> None:
+    """As grammars allow it beside a schema of the answer."""
+    content, calls = read("llama3", '\n{ "name"\n  : "clock", "parameters": { }}', cuts)
+    assert (content.strip(), calls) == ("", [ToolCall("clock", "{}")])
+    text = '{ "named": "clock"}'
+    assert read("llama3", text, cuts) == (text, [])
+
+
+def test_calls_beside_a_schema_are_calls_however_they_are_spaced(tmp_path: Path) -> None:
+    template = ChatTemplate({"default": (TEMPLATES / "llama3.jinja").read_text()}, {})
+    blank = {"extra_body": {"logit_bias": {" ": 30}}}
+    schema = {"type": "json_schema", "json_schema": {"name": "rain", "schema": RAIN}}
+    with served(write_tiny_llama(tmp_path / "tiny.gguf", context=4096)) as running:
+        running.llm.prompts = dataclasses.replace(running.llm.prompts, template=template)
+        n_calls = 0
+        for seed in range(12):
+            found = running.client().chat.completions.create(
+                model="tiny", messages=MESSAGES, tools=TOOLS, response_format=schema, seed=seed, max_tokens=300, **blank
+            )
+            message = found.choices[0].message
+            n_calls += len(message.tool_calls or ())
+            if not message.tool_calls:
+                jsonschema.validate(json.loads(message.content), RAIN)
+        assert n_calls

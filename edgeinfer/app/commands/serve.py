@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
 
 import typer
 
@@ -15,11 +15,14 @@ from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.listening import ServerOptions
+    from edgeinfer.app.server.presets import Presets
     from edgeinfer.app.server.running import Sidecar
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.requests.request import Options
+    from edgeinfer.models.store import LocalModel
     from edgeinfer.settings import Settings
+    from edgeinfer.steps import Progress
 
+Word = TypeVar("Word")
 KEY_VARIABLE = "EDGEINFER_API_KEY"
 KEY_FILE_CAP = 4096
 """Characters of a key's file that are read."""
@@ -31,7 +34,11 @@ class ServeFlags:
 
     host: Annotated[
         str,
-        typer.Option("--host", metavar="ADDRESS", help="Bind address; non-loopback addresses require an API key."),
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Bind address, or several with commas; non-loopback addresses require an API key.",
+        ),
     ] = "127.0.0.1"
     port: Annotated[int, typer.Option("--port", metavar="N", help="Port; 0 picks a free one.", min=0, max=65535)] = 8080
     token_env: Annotated[
@@ -80,6 +87,10 @@ class ServeFlags:
             "--alias", metavar="NAMES", help="Names of the model in the API, with commas. Default: its own name."
         ),
     ] = None
+    tags: Annotated[
+        str | None,
+        typer.Option("--tags", metavar="WORDS", help="Words that lists of models show with the model, with commas."),
+    ] = None
     strict_names: Annotated[
         bool,
         typer.Option(
@@ -87,22 +98,67 @@ class ServeFlags:
             help="Refuse requests for unknown models even while only one is loaded, which would answer.",
         ),
     ] = False
+    presets: Annotated[
+        Path | None,
+        typer.Option(
+            "--presets",
+            metavar="FILE",
+            help="TOML file with a table for each model: its name, context, sampling, threads, adapters, ….",
+        ),
+    ] = None
     most_models: Annotated[
         int,
         typer.Option(
             "--most-models",
             metavar="N",
-            help="Maximum number of loaded models; requests for others are refused while all are in use.",
+            help="Maximum number of loaded models; requests for others wait while all are in use.",
             min=1,
         ),
     ] = 2
+    models_memory: Annotated[
+        str | None,
+        typer.Option(
+            "--models-memory",
+            metavar="SIZE",
+            help="Memory for all loaded models, such as 8GB or 60% of available memory; the least recently used is "
+            "unloaded for another. Default: what is available.",
+        ),
+    ] = None
+    no_autoload: Annotated[
+        bool,
+        typer.Option("--no-autoload", help="Load models by POST /models/load only, not for the first request."),
+    ] = False
     idle_unload: Annotated[
         float | None,
         typer.Option("--idle-unload", metavar="S", help="Unload a model after S seconds idle.", min=1),
     ] = None
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            "--pooling",
+            metavar="mean|first|last|none",
+            help="How embeddings are made of the rows of tokens; none: of each token. Default: as the model says.",
+        ),
+    ] = None
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mcp",
+            metavar="NAME",
+            help="MCP server of your configuration file whose trusted tools clients may call, or all; repeatable.",
+        ),
+    ] = None
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="page|slots|metrics", help="Part of the server to turn off; repeatable."),
+    ] = None
     max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request body.")] = (
         "16MB"
     )
+    slot_save_path: Annotated[
+        Path | None,
+        typer.Option("--slot-save-path", metavar="FOLDER", help="Where clients may save the cache (POST /slots/N)."),
+    ] = None
     ready_json: Annotated[
         bool, typer.Option("--ready-json", help="Print a line of JSON to standard output when the server is ready.")
     ] = False
@@ -121,12 +177,13 @@ def serve(given: Given, flags: ServeFlags) -> None:
     from edgeinfer.settings import load_settings
 
     server = _server_options(flags)
-    _run(load_settings(given), server, _sidecar(flags))
+    _run(load_settings(given), server, _sidecar(flags), flags.presets)
 
 
 def _server_options(flags: ServeFlags) -> ServerOptions:
     """Where the server listens and who may use it. Raises BadSetting."""
-    from edgeinfer.app.server.listening import ServerOptions
+    from edgeinfer.app.mcp.servers import chosen, read_servers
+    from edgeinfer.app.server.listening import Part, Pooling, ServerOptions
 
     needs_key = flags.ready_json or flags.parent_pid is not None
     return ServerOptions(
@@ -140,20 +197,49 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
         contexts=flags.contexts,
         idle_unload_s=flags.idle_unload,
         most_models=flags.most_models,
+        models_bytes=_models_bytes(flags.models_memory),
+        loads_on_demand=not flags.no_autoload,
         most_body_bytes=flag_bytes(flags.max_body),
-        aliases=_names(flags.alias),
-        strict_names=flags.strict_names,
+        aliases=_names(flags.alias, "--alias"),
+        strict_names=flags.strict_names or flags.presets is not None,
+        tools=chosen(read_servers(), flags.mcp) if flags.mcp else (),
+        tags=_names(flags.tags, "--tags"),
+        without=frozenset(_checked("--without", each, get_args(Part)) for each in flags.without or ()),
+        pooling=None if flags.pooling is None else _checked("--pooling", flags.pooling, get_args(Pooling)),
+        slot_folder=flags.slot_save_path,
     )
 
 
-def _names(aliases: str | None) -> tuple[str, ...]:
+def _models_bytes(size: str | None) -> int | None:
+    """The memory for all models in bytes. Raises BadSetting."""
+    if size is None:
+        return None
+    from edgeinfer.engine.kv.limits import weights_bytes
+
+    try:
+        return weights_bytes(size)
+    except BadSetting as reason:
+        raise BadSetting(f"--models-memory: {reason}") from None
+
+
+def _names(given: str | None, flag: str) -> tuple[str, ...]:
     """Names separated by commas. Raises BadSetting for an empty one."""
-    if aliases is None:
+    if given is None:
         return ()
-    names = tuple(name.strip() for name in aliases.split(","))
+    names = tuple(name.strip() for name in given.split(","))
     if not all(names):
-        raise BadSetting(f"--alias {aliases!r}: a name is empty")
+        raise BadSetting(f"{flag} {given!r}: a name is empty")
     return names
+
+
+def _checked(flag: str, word: str, words: tuple[Word, ...]) -> Word:
+    """A word, if it is one of those that a flag takes. Raises BadSetting."""
+    from edgeinfer.setting_values import one_of
+
+    try:
+        return one_of(words)(word)
+    except ValueError as reason:
+        raise BadSetting(f"{flag} {reason}") from None
 
 
 def _require_packages() -> None:
@@ -172,11 +258,13 @@ def _sidecar(flags: ServeFlags) -> Sidecar:
     return Sidecar(flags.ready_json, parent, flags.idle_timeout)
 
 
-def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
+def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar, presets_path: Path | None) -> None:
     """Serve until told to end. Raises BadSetting, ModelNotFound and what pulling raises."""
     from edgeinfer.app.opening.loading import check_template
     from edgeinfer.app.opening.model_choice import choose_model
     from edgeinfer.app.removal import remove_all_leftovers
+    from edgeinfer.app.server.model_list import ModelList
+    from edgeinfer.app.server.presets import read_presets
     from edgeinfer.app.server.running import run_server
     from edgeinfer.interrupts import interrupt_plainly
     from edgeinfer.models.store import ModelStore
@@ -185,15 +273,36 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     check_template(settings.load)
     interrupt_plainly()
     remove_all_leftovers()
-    default = choose_model(settings)
-    if server.aliases:
-        default = replace(default, name=server.aliases[0])
+    listed = ModelStore().models
+    if presets_path is None:
+        default = choose_model(settings)
+        if server.aliases:
+            default = replace(default, name=server.aliases[0])
+        names = ModelList(listed, default, server.aliases)
+    else:
+        presets = read_presets(presets_path, settings)
+        chosen = _chosen(presets, settings, server)
+        names = ModelList(listed, chosen, (), presets, lambda: read_presets(presets_path, settings))
 
-    def opening(path: Path) -> LLM:
-        return _open(path, settings, server)
+    def opening(model: LocalModel, progress: Progress) -> LLM:
+        own = settings if names.presets is None else names.presets.settings_of(model)
+        return _open(model.path, own, server, progress)
 
-    if code := run_server(server, sidecar, default, opening, ModelStore().models, _defaults(settings)):
+    if code := run_server(server, sidecar, names, opening, settings):
         raise typer.Exit(code)
+
+
+def _chosen(presets: Presets, settings: Settings, server: ServerOptions) -> LocalModel | None:
+    """The default model if the command line names one that is no preset. Raises BadSetting."""
+    from edgeinfer.app.opening.model_choice import choose_model
+    from edgeinfer.settings import COMMAND_LINE
+
+    if server.aliases:
+        raise BadSetting("--alias goes with a single model; with --presets, each model has `aliases` in its table")
+    wanted = settings.model.model
+    if wanted is None or settings.origins["model"] != COMMAND_LINE:
+        return None
+    return presets.by_name[wanted].model if wanted in presets.by_name else choose_model(settings)
 
 
 def _key(flags: ServeFlags, *, needed: bool) -> str | None:
@@ -236,19 +345,13 @@ def _key_in(path: Path) -> str:
     return key
 
 
-def _open(path: Path, settings: Settings, server: ServerOptions) -> LLM:
-    """Open a model as the settings say."""
+def _open(path: Path, settings: Settings, server: ServerOptions, progress: Progress) -> LLM:
+    """Open a model as the settings say; `progress` is told too."""
     from edgeinfer.app.opening.loading import load_model
     from edgeinfer.app.opening.terminal_face import TerminalFace
 
-    return load_model(path, settings, TerminalFace(), n_sessions=server.contexts, parallel=server.parallel)
-
-
-def _defaults(settings: Settings) -> Options:
-    """How answers are made where a request does not say."""
-    from edgeinfer.app.opening.loading import answer_options
-
-    return {name: value for name, value in answer_options(settings).items() if value is not None}  # type: ignore[return-value]
+    face = TerminalFace()
+    return load_model(path, settings, face, n_sessions=server.contexts, parallel=server.parallel, listening=progress)
 
 
 COMMAND = Command(serve)

@@ -30,6 +30,8 @@ END_LIMIT_S = 8.0
 MOST_PAGES = 32
 """Pages of a list of tools that are read."""
 LAST_WORDS_BYTES = 2000
+CLOSED = "Connection closed"
+"""What the client itself says of a connection that ended."""
 
 
 class ToolServerFailed(EdgeInferError):
@@ -282,7 +284,9 @@ def _is_refusal(reason: Exception) -> bool:
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
-    return isinstance(reason, MCPError) and reason.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
+    if not isinstance(reason, MCPError) or reason.code == REQUEST_TIMEOUT:
+        return False
+    return reason.code != CONNECTION_CLOSED or reason.error.message != CLOSED  # servers use this number too
 
 
 def _words(reason: BaseException) -> str:

@@ -56,8 +56,9 @@ class ToolResult:
 class Toolbox:
     """The tools of these servers. `failures`: why servers could not be used, in words."""
 
-    def __init__(self, servers: Sequence[ToolServer], connections: Connections) -> None:
-        self._servers, self._connections = servers, connections
+    def __init__(self, servers: Sequence[ToolServer], connections: Connections, *, is_prefixed: bool = False) -> None:
+        """`is_prefixed`: all names begin with that of their server."""
+        self._servers, self._connections, self._is_prefixed = servers, connections, is_prefixed
         self._tools: dict[str, OfferedTool] | None = None
         self.failures: list[str] = []
 
@@ -78,7 +79,7 @@ class Toolbox:
                 raise BadSetting(
                     f"the servers have {len(found)} tools; {MOST_TOOLS} are the most: choose fewer servers"
                 )
-            self._tools = {tool.name: tool for tool in named(found)}
+            self._tools = {tool.name: tool for tool in named(found, is_prefixed=self._is_prefixed)}
         return self._tools
 
     def call(self, name: str, arguments: str) -> ToolResult:
@@ -97,15 +98,15 @@ class Toolbox:
             return ToolResult(f"The call failed: {reason}", failed=True)
 
 
-def named(remotes: Sequence[RemoteTool]) -> tuple[OfferedTool, ...]:
+def named(remotes: Sequence[RemoteTool], *, is_prefixed: bool = False) -> tuple[OfferedTool, ...]:
     """Give each tool a name that no other has: its own, or with its server's before it where several have it."""
     own = [_plain(remote.name) for remote in remotes]
     counts = Counter(own)
     taken: set[str] = set()
     tools = []
     for remote, own_name in zip(remotes, own, strict=True):
-        is_prefixed = counts[own_name] > 1 or own_name in TAKEN_NAMES
-        name = _plain(f"{remote.server.name}_{remote.name}") if is_prefixed else own_name
+        with_server = is_prefixed or counts[own_name] > 1 or own_name in TAKEN_NAMES
+        name = _plain(f"{remote.server.name}_{remote.name}") if with_server else own_name
         unique, number = name, 1
         while unique in taken or (unique != own_name and unique in counts):
             number += 1

@@ -15,6 +15,7 @@ from edgeinfer.app.opening.terminal_face import TerminalFace
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.setting_values import Race
 from edgeinfer.settings import Settings
+from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.app.opening.face import OpeningFace
@@ -68,12 +69,21 @@ def load_model(
     n_sessions: int = 1,
     parallel: int | None = None,
     race: Race = "first",
+    listening: Progress = no_progress,
 ) -> LLM:
-    """Load a model as configured, shown on `face`. `race`: when devices are compared. Raises EdgeInferError."""
+    """Load a model as configured, shown on `face`. `race`: when devices are compared. Raises EdgeInferError.
+
+    `listening` is told of the progress too.
+    """
     from edgeinfer.engine.loading import load_with
 
     _check_schedule(settings)
-    with face.loading() as progress:
+    with face.loading() as shown:
+
+        def progress(what: str, done: int, total: int) -> None:
+            shown(what, done, total)
+            listening(what, done, total)
+
         progress("loading the model", 0, 0)
         options = replace(settings.load, n_sessions=n_sessions, parallel=parallel, race=race, progress=progress)
         return load_with(path, options)

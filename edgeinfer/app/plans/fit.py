@@ -132,10 +132,11 @@ def plan_for(
     ram_bytes: int | None = None,
     approx: float | None = None,
     adapters: Sequence[Adapter] = (),
+    n_sessions: int = 1,
 ) -> tuple[ModelSpec, Plan]:
     """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the available memory.
 
-    `adapters`: those opened with the file.
+    `adapters`: those opened with the file. `n_sessions`: conversations of full length that the KV cache holds.
 
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
@@ -149,7 +150,7 @@ def plan_for(
     key, tensors = AUTO_DEVICE if device == "auto" else device, with_scales(header.tensors, "the header")
     spec = spec_of(header.metadata, tensors, n_context, approx, adapters=adapters)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
-    limits = limits_for(context_of(spec.n_context_usual, n_context), kv=kv, spec=spec)
+    limits = limits_for(context_of(spec.n_context_usual, n_context), n_sessions, kv, spec)
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
     workers = n_workers or len(topology.usable_cores())
     return spec, Plan(key, workers, len(spec.stages), need, available, MeasuredSpeeds())

@@ -43,6 +43,8 @@ EFFORTS = {"xhigh": "high", "max": "high"}
 """Efforts that chat templates do not know, and the nearest that they do."""
 NO_THREADS = "thread_unsupported_request"
 """The error code at which Anthropic's client sends whole conversations from then on."""
+NoneOrMore = Annotated[int, Field(ge=0, lt=1 << 31)]
+"""A number of tokens; none: the prompt is read, so that it is known later."""
 _OTHER_FIELDS = {"messages", "stop", "stream", "stream_options", "n"}
 
 
@@ -114,7 +116,7 @@ class CountTokensRequest(Sampling):
     """POST /v1/messages/count_tokens."""
 
     messages: Annotated[list[Turn], Field(min_length=1, max_length=100_000)]
-    max_tokens: Count | None = None
+    max_tokens: NoneOrMore | None = None
     stop_sequences: Annotated[list[str], Field(max_length=MOST_STOPS)] | None = None
     system: Text | list[ContentBlock] | None = None
     tools: list[ToolDefinition] | None = None
@@ -170,7 +172,7 @@ class CountTokensRequest(Sampling):
 class MessagesRequest(CountTokensRequest):
     """POST /v1/messages."""
 
-    max_tokens: Count
+    max_tokens: NoneOrMore
 
     @property
     def shows_thoughts(self) -> bool:

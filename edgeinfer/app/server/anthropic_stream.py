@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.streaming import ContentReader, Wire
+from edgeinfer.app.server.streaming import ContentReader, Wire, event
 
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
@@ -25,8 +25,7 @@ SIGNATURE = "edgeinfer"
 
 def anthropic_event(kind: str, **fields: object) -> bytes:
     """A server-sent event as Anthropic's clients read it."""
-    data = json.dumps({"type": kind, **fields}, ensure_ascii=False, separators=(",", ":"))
-    return f"event: {kind}\ndata: {data}\n\n".encode()
+    return f"event: {kind}\n".encode() + event({"type": kind, **fields})
 
 
 PING = anthropic_event("ping")

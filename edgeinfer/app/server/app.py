@@ -42,7 +42,7 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
         redoc_url=None,
     )
     app.state.server = ServerState(options, pool, Metrics(), defaults)
-    pool.note = app.state.server.note
+    pool.note, pool.note_closing = app.state.server.note, app.state.server.metrics.closed
     for router in ROUTES.entries().values():
         app.include_router(router)
     for kind in (APIError, EdgeInferError, Exception):
@@ -50,12 +50,13 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     if options.origins:
-        methods = ["GET", "HEAD", "POST", "DELETE"]
+        methods = ["GET", "POST", "DELETE", "OPTIONS"]  # HEAD needs no permission
         app.add_middleware(
             CORSMiddleware,
             allow_origin_regex=origin_expression(options.origins),
             allow_methods=methods,
             allow_headers=["*"],
+            allow_credentials=True,
             allow_private_network=True,
         )
     app.add_middleware(PlainBodies, most_bytes=options.most_body_bytes)

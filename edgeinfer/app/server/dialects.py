@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
 
 MOST_CHOICES_OF_TEXT = 1000
+Whole = Annotated[int, Field(ge=-1, lt=1 << 31)]
 Factor = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
 Pattern = Annotated[str, Field(max_length=1 << 20)]
 Texts = Annotated[list[str], Field(min_length=1, max_length=MOST_CHOICES_OF_TEXT)]
@@ -36,6 +37,7 @@ NEUTRAL: Mapping[str, object] = MappingProxyType(
         "dry_multiplier": 0,
         "dynatemp_range": 0,
         "top_n_sigma": -1,
+        "adaptive_target": -1,
         "top_a": 0,
         "min_tokens": 0,
         "use_beam_search": False,
@@ -56,9 +58,9 @@ OFF: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 LETTERS: Mapping[str, str] = MappingProxyType(
     {"e": "penalties", "k": "top_k", "p": "top_p", "m": "min_p", "t": "temperature"}
-    | {"d": "dry", "y": "typ_p", "x": "xtc", "s": "top_n_sigma"}
+    | {"d": "dry", "y": "typ_p", "x": "xtc", "s": "top_n_sigma", "a": "adaptive_p", "i": "infill"}
 )
-WITHOUT_EFFECT = frozenset({"dry", "typ_p", "typical_p", "xtc", "top_n_sigma", "tfs_z"})
+WITHOUT_EFFECT = frozenset({"dry", "typ_p", "typical_p", "xtc", "top_n_sigma", "tfs_z", "adaptive_p"})
 """Samplers that do nothing at the only values that are taken of them."""
 
 
@@ -75,11 +77,22 @@ class StructuredOutputs(BaseModel):
 
 
 class Dialects(BaseModel):
-    """Fields of other servers."""
+    """Fields of other servers.
+
+    `n_probs`: log probabilities of this many likely tokens with each token, in llama-server's form; with
+    `post_sampling_probs` probabilities of those that could have been drawn. `id_slot`: which slot keeps the name of
+    what the answer leaves in the cache. `return_progress`, `timings_per_token`: told in streams.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
-    n_predict: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
+    n_predict: Whole | None = None
+    repeat_last_n: Whole | None = None
+    n_probs: Annotated[int, Field(ge=0, le=20)] = 0
+    post_sampling_probs: bool = False
+    return_progress: bool = False
+    timings_per_token: bool = False
+    id_slot: Whole | None = None
     repetition_penalty: Factor | None = None
     guided_json: Schema | None = None
     guided_regex: Pattern | None = None
@@ -98,6 +111,7 @@ class Dialects(BaseModel):
     dry_multiplier: float | None = None
     dynatemp_range: float | None = None
     top_n_sigma: float | None = None
+    adaptive_target: float | None = None
     top_a: float | None = None
     min_tokens: int | None = None
     use_beam_search: bool | None = None
@@ -108,7 +122,8 @@ def check_dialects(body: Dialects) -> None:
     """Raises APIError for a field that cannot be obeyed."""
     for name, neutral in NEUTRAL.items():
         value = getattr(body, name)
-        if value is not None and value != neutral and not (name == "top_n_sigma" and value < 0):
+        is_off = value is None or value == neutral or (neutral == -1 and value <= 0)
+        if not is_off:
             raise unsupported(f"edgeinfer has no {name}: leave it out, or set it to {json.dumps(neutral)}", name)
     if body.keep_alive is not None:
         raise unsupported(
@@ -148,10 +163,14 @@ def _one_of(texts: Sequence[str] | None) -> str | None:
     return None if texts is None else "|".join(f"({re.escape(text)})" for text in texts)
 
 
+def sampler_names(samplers: Sequence[str] | str) -> list[str]:
+    """The names of samplers, which may be given as letters."""
+    return [LETTERS.get(letter, letter) for letter in samplers] if isinstance(samplers, str) else list(samplers)
+
+
 def sampler_options(samplers: Sequence[str] | str) -> Options:
     """The options at which samplers that are not named do nothing. Raises APIError for an order that is not ours."""
-    names = [LETTERS.get(letter, letter) for letter in samplers] if isinstance(samplers, str) else list(samplers)
-    used = [name for name in names if name not in WITHOUT_EFFECT]
+    used = [name for name in sampler_names(samplers) if name not in WITHOUT_EFFECT]
     if unknown := [name for name in used if name not in ORDER]:
         raise unsupported(f"edgeinfer has no sampler {unknown[0]!r}; there are: {', '.join(ORDER)}", "samplers")
     if used != [name for name in ORDER if name in used]:

@@ -35,9 +35,12 @@ KINDS: Mapping[int, str] = {
     503: "unavailable_error",
 }
 """Error types by status; all other statuses have the type server_error."""
+TOO_LONG = "context_length_exceeded"
+"""The code of a prompt that is longer than the context, as OpenAI's clients know it."""
+TOO_LONG_KIND = "exceed_context_size_error"
+"""Its error type, as llama-server's clients know it."""
 
 _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
-    (ContextOverflow, 400, "context_length_exceeded"),
     (BadSetting, 400, None),
     (BadTemplate, 400, None),
     (ModelNotFound, 404, "model_not_found"),
@@ -62,13 +65,17 @@ RETRY_S = "1"
 
 @dataclass
 class APIError(Exception):
-    """A request that the server refuses. `code`: an error code for programs; `param`: the request field at fault."""
+    """A request that the server refuses. `code`: an error code for programs; `param`: the request field at fault.
+
+    `numbers`: further fields of the body.
+    """
 
     status: int
     message: str
     code: str | None = None
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.message
@@ -78,15 +85,16 @@ class APIError(Exception):
         return {
             "error": {
                 "message": self.message,
-                "type": KINDS.get(self.status, "server_error"),
+                "type": TOO_LONG_KIND if self.code == TOO_LONG else KINDS.get(self.status, "server_error"),
                 "param": self.param,
                 "code": self.status if self.code is None else self.code,
+                **self.numbers,
             }
         }
 
     def anthropic_body(self) -> dict[str, object]:
         """The error as a JSON body of Anthropic's API; agents shorten a conversation that is "too long"."""
-        too_long = "prompt is too long: " if self.code == "context_length_exceeded" else ""
+        too_long = "prompt is too long: " if self.code == TOO_LONG else ""
         kind = ANTHROPIC_KINDS.get(self.status, "api_error")
         details = {} if self.code is None else {"details": {"error_code": self.code}}
         return {"type": "error", "error": {"type": kind, "message": too_long + self.message, **details}}
@@ -98,6 +106,13 @@ class APIError(Exception):
         return self.anthropic_body() if path.startswith(ANTHROPIC_PATHS) else self.body()
 
 
+def too_long(message: str, n_prompt: int | None, n_context: int | None, param: str | None = None) -> APIError:
+    """The error of a prompt that is longer than the context."""
+    is_known = n_prompt is not None and n_context is not None
+    numbers = {"n_prompt_tokens": n_prompt or 0, "n_ctx": n_context or 0} if is_known else {}
+    return APIError(400, message, TOO_LONG, param, numbers=numbers)
+
+
 def unsupported(message: str, param: str) -> APIError:
     """What edgeinfer cannot do: a client's error, since clients send a request again that fails with 500 or more."""
     return APIError(400, message, "not_supported", param)
@@ -107,6 +122,8 @@ def api_error(reason: BaseException) -> APIError:
     """Convert an exception to an API error; details of unexpected exceptions are not shown to clients."""
     if isinstance(reason, APIError):
         return reason
+    if isinstance(reason, ContextOverflow):
+        return too_long(str(reason), reason.n_prompt, reason.n_context)
     if isinstance(reason, EdgeInferError):
         matches = ((status, code) for kind, status, code in _STATUSES if isinstance(reason, kind))
         status, code = next(matches, (500, None))
@@ -145,6 +162,10 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     for status, meaning in _MEANINGS.items()
 }
 assert set(_MEANINGS) <= set(KINDS)
+PART_RESPONSES: dict[int | str, dict[str, Any]] = {
+    **ERROR_RESPONSES,
+    501: {"description": "This part of the server is off.", "content": ERROR_RESPONSES[400]["content"]},
+}
 ANSWER_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The answer, whole or as a stream of events.",

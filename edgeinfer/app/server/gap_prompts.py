@@ -35,7 +35,8 @@ def gap_prompt(
     """
     gap = GapTokens.of(llm.prompts.tokenizer.vocabulary.gap)
     if gap is None:
-        raise APIError(400, f"{llm.info.name} has no tokens for filling in gaps (FIM)", param="suffix")
+        message = f"{llm.info.name} has no tokens for filling in gaps (FIM), which a suffix needs"
+        raise APIError(400, message, param="suffix")
     vocabulary, n_context = llm.prompts.tokenizer.vocabulary, llm.info.n_context
     bos = [vocabulary.bos_id] if vocabulary.add_bos and vocabulary.bos_id is not None else []
     most = max(0, n_context - len(bos) - (ROOM if most_tokens is None else min(most_tokens, n_context // 2)))

@@ -37,19 +37,31 @@ class Guard:
         send = _numbered(scope, send)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
+            self._check_host(headers.get("host", ""))
+            if scope["method"] == "OPTIONS" and self._is_foreign(headers):
+                await _permit_nothing(send)
+                return
             self._check(scope["method"], scope["path"], headers)
             await self._app(scope, self._limited(receive), send)
         except APIError as error:
             await _refuse(error.body_at(scope["path"]), error, self._readers(headers.get("origin")), send)
 
+    def _check_host(self, host: str) -> None:
+        """Raises APIError for a name that is not this server's."""
+        if not self._options.knows_host(host):
+            raise APIError(403, f"this server is not called {host!r}; `edgeinfer serve --allow-host` adds a name")
+
+    def _is_foreign(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request comes from a page that may not use the server."""
+        origin = headers.get("origin")
+        if origin is None or self._options.knows_origin(origin):
+            return False
+        return not is_own_page(origin, headers.get("host", ""))
+
     def _check(self, method: str, path: str, headers: dict[str, str]) -> None:
         """Raises APIError if the request is not allowed."""
-        options = self._options
-        host = headers.get("host", "")
-        if not options.knows_host(host):
-            raise APIError(403, f"this server is not called {host!r}; `edgeinfer serve --allow-host` adds a name")
-        origin = headers.get("origin")
-        if origin is not None and not options.knows_origin(origin) and not is_own_page(origin, host):
+        options, origin = self._options, headers.get("origin")
+        if self._is_foreign(headers):
             raise APIError(
                 403, f"pages of {origin} may not use this server; `edgeinfer serve --allow-origin` lets them"
             )
@@ -105,16 +117,26 @@ def request_id_of(request: HTTPConnection) -> str:
 
 
 def _numbered(scope: Scope, send: Send) -> Send:
-    """Give a request an id, and wrap `send` to add it to the headers, by the names that clients look for."""
+    """Give a request an id, and wrap `send` to add it to the headers, by the names that clients look for.
+
+    Names of headers get capitals, as some clients compare them so.
+    """
     identity = scope["edgeinfer.request_id"] = f"req_{secrets.token_hex(12)}"
     headers = [(name, identity.encode()) for name in (b"request-id", b"x-request-id")]
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+            sent_headers = [*message.get("headers", ()), *headers]
+            message = {**message, "headers": [(name.title(), value) for name, value in sent_headers]}
         await send(message)
 
     return sent
+
+
+async def _permit_nothing(send: Send) -> None:
+    """Answer a browser's question whether a page may send a request: without a permission, it may not."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _refuse(record: Mapping[str, object], error: APIError, further: Mapping[str, str], send: Send) -> None:

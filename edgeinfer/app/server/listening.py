@@ -9,21 +9,38 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from edgeinfer.app.server.allowed import allows_host, allows_origin, check_hosts, check_origins
 from edgeinfer.errors import BadSetting
 
+if TYPE_CHECKING:
+    from edgeinfer.app.mcp.servers import ToolServer
+
+Pooling = Literal["mean", "first", "last", "none"]
+"""How embeddings are made of the rows of tokens; as in `engine.embedding`, which is slow to import."""
+Part = Literal["page", "slots", "metrics"]
+"""Parts of the server that can be off."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """`key`: the API key, if any. `hosts`: additional host names that requests may use.
+    """`host`: where to listen, several addresses with commas. `key`: the API key, if any.
 
+    `hosts`: additional host names that requests may use.
     `origins`: web pages that may use the server; none by default. Both may be patterns (`allowed`). `parallel` requests
     run at a time and `queue` more may wait. A model that is idle for `idle_unload_s` is closed (None: never); at most
-    `most_models` are open at a time. The default model answers to `aliases` too, of which the first is what it is
-    called; with `strict_names`, requests for unknown names are refused even while one model alone is open.
+    `most_models` are open at a time, which take `models_bytes` of memory together (None: what is available). The
+    default model answers to `aliases` too, of which the first is what it is called; with `strict_names`, requests for
+    unknown names are refused even while one model alone is open. Without `loads_on_demand`, only /models/load loads
+    one. `tags`: words that lists show with the default model. `without`: parts of the server that are off. `pooling`:
+    how rows of embeddings are combined (None: as the model's file says). `tools`: MCP servers whose trusted tools
+    clients may call. Clients save the cache to files in `slot_folder`, and not without one.
     """
 
     host: str = "127.0.0.1"
@@ -36,28 +53,46 @@ class ServerOptions:
     contexts: int = 2
     idle_unload_s: float | None = None
     most_models: int = 2
+    models_bytes: int | None = None
+    loads_on_demand: bool = True
     most_body_bytes: int = 16 << 20
     aliases: tuple[str, ...] = ()
     strict_names: bool = False
+    tags: tuple[str, ...] = ()
+    without: frozenset[Part] = frozenset()
+    pooling: Pooling | None = None
+    tools: tuple[ToolServer, ...] = ()
+    slot_folder: Path | None = None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses to listen at."""
+        return tuple(address.strip() for address in self.host.split(","))
 
     def check(self) -> None:
         """Raises BadSetting if others on the network could use the server without a key, and for useless patterns."""
         check_hosts(self.hosts)
         check_origins(self.origins)
+        if self.slot_folder is not None and not self.slot_folder.is_dir():
+            raise BadSetting(f"--slot-save-path {self.slot_folder}: there is no such folder")
         if self.key is not None and not self.key.strip():
             raise BadSetting("the key is empty; give one, or unset its variable to serve this computer alone")
         if self.key is not None and self.key != self.key.strip():
             raise BadSetting("the key begins or ends with white space, which clients cannot send; take it away")
-        if self.key is None and not is_loopback(self.host):
+        if "," in self.host and not all(self.addresses):
+            raise BadSetting(f"--host {self.host!r}: an address is empty")
+        reached = next((address for address in self.addresses if not is_loopback(address)), None)
+        if self.key is None and reached is not None:
             raise BadSetting(
-                f"{self.host} can be reached from other computers, so that a key is needed: set EDGEINFER_API_KEY to "
+                f"{reached} can be reached from other computers, so that a key is needed: set EDGEINFER_API_KEY to "
                 "a long random text (python -c 'import secrets; print(secrets.token_urlsafe())'), or use 127.0.0.1"
             )
 
     def knows_host(self, host: str) -> bool:
         """Whether requests may be addressed to this host, with or without a port."""
         name = name_of(host)
-        return may_be_called(name, self.host) or allows_host(self.hosts, host, name)
+        is_own = any(may_be_called(name, address) for address in self.addresses)
+        return is_own or allows_host(self.hosts, host, name)
 
     def knows_origin(self, origin: str) -> bool:
         """Whether pages of this origin may use the server."""
@@ -128,6 +163,18 @@ def listen(host: str, port: int) -> socket.socket:
             f"{host}:{port} cannot be listened at: {reason.strerror or reason}; --port 0 takes any that is free"
         ) from None
     return listener
+
+
+def listen_all(addresses: Iterable[str], port: int) -> list[socket.socket]:
+    """Open listening sockets, all with the port of the first. Raises BadSetting if one fails."""
+    listeners: list[socket.socket] = []
+    with ExitStack() as opened:
+        for address in addresses:
+            listener = listen(address, listeners[0].getsockname()[1] if listeners else port)
+            opened.callback(listener.close)
+            listeners.append(listener)
+        opened.pop_all()
+    return listeners
 
 
 def url_of(listener: socket.socket) -> str:

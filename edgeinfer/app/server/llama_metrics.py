@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over finished answers. `n_read`: tokens of prompts, without those that had been read before."""
+    """Sums over finished answers. `n_read`: tokens of prompts, without those that had been read before.
+
+    `n_passes`: of models that were closed. `told`: sums at the last look, as rates are of what came since.
+    """
 
     n_read: int = 0
     n_cached: int = 0
@@ -26,6 +29,8 @@ class Totals:
     n_proposed: int = 0
     n_accepted: int = 0
     n_drafts: int = 0
+    n_passes: int = 0
+    told: tuple[int, float, int, float] = (0, 0.0, 0, 0.0)
 
     def add(self, stats: Stats) -> None:
         """Count an answer."""
@@ -43,8 +48,10 @@ class Totals:
                 self.n_accepted += source.accepted
 
     def text(self, queues: Sequence[QueueStats]) -> str:
-        """All metrics; `queues`: of the open models."""
-        n_passes = sum(queue.n_passes for queue in queues)
+        """All metrics; `queues`: of the open models. Rates are of what came since the last call."""
+        n_passes = self.n_passes + sum(queue.n_passes for queue in queues)
+        told, self.told = self.told, (self.n_read, self.read_s, self.n_generated, self.generated_s)
+        n_read, read_s, n_generated, generated_s = (now - before for now, before in zip(self.told, told, strict=True))
         n_busy = self.n_generated / n_passes if n_passes else 0.0
         rows = (
             ("prompt_tokens_total", "counter", "Tokens of prompts that were read.", self.n_read),
@@ -57,8 +64,18 @@ class Totals:
             ("spec_decode_num_draft_tokens_total", "counter", "Tokens that were drafted.", self.n_proposed),
             ("spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens that were right.", self.n_accepted),
             ("spec_decode_num_drafts_total", "counter", "Passes of answers with drafts.", self.n_drafts),
-            ("prompt_tokens_seconds", "gauge", "Tokens of prompts a second.", _rate(self.n_read, self.read_s)),
-            ("predicted_tokens_seconds", "gauge", "Tokens a second.", _rate(self.n_generated, self.generated_s)),
+            (
+                "prompt_tokens_seconds",
+                "gauge",
+                "Tokens of prompts a second, since the last look.",
+                _rate(n_read, read_s),
+            ),
+            (
+                "predicted_tokens_seconds",
+                "gauge",
+                "Tokens a second, since the last look.",
+                _rate(n_generated, generated_s),
+            ),
             ("requests_processing", "gauge", "Running requests.", sum(queue.n_active for queue in queues)),
             ("requests_deferred", "gauge", "Waiting requests.", sum(queue.n_waiting for queue in queues)),
             ("n_busy_slots_per_decode", "gauge", "Tokens of answers a pass.", n_busy),
@@ -66,7 +83,7 @@ class Totals:
         return "".join(_row(f"llamacpp:{name}", kind, told, value) for name, kind, told, value in rows)
 
 
-def _rate(count: int, seconds: float) -> float:
+def _rate(count: float, seconds: float) -> float:
     return count / seconds if seconds else 0.0
 
 

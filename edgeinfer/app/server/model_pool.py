@@ -1,7 +1,8 @@
-"""The server's open models: opened on demand, one at a time, and closed when idle.
+"""The server's open models: opened on demand, one at a time, and closed when idle or for others.
 
-In: model names. Out: open models, which stay open while they are in use. If a model's file has been replaced, the new
-file is opened; running requests finish with the model they started with. Knows no HTTP.
+In: model names. Out: open models, which stay open while they are in use. Before a model opens, those that were used
+longest ago are closed until there is room for it; while all are in use, requests wait in order. If a model's file or
+preset has been replaced, it is opened anew; running requests finish with the model they started with. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -9,41 +10,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgeinfer.app.plans.fit import require_model_file
 from edgeinfer.app.server.errors import RETRY_S, APIError
+from edgeinfer.app.server.model_events import ALL_MODELS, ModelEvents
+from edgeinfer.app.server.model_list import Key, ModelList, key_of
+from edgeinfer.app.server.model_memory import ModelMemory, planned_need
+from edgeinfer.app.server.pooled_model import PooledModel, PoolLimits, identity_of
 from edgeinfer.errors import DoesNotFit, EdgeInferError
-from edgeinfer.models.file_names import model_name, without_quant
-from edgeinfer.models.local_model import LATEST
+from edgeinfer.load_options import LoadOptions
 
 if TYPE_CHECKING:
+    from edgeinfer.app.server.objects import Record
     from edgeinfer.engine.llm import LLM
     from edgeinfer.models.store import LocalModel
+    from edgeinfer.scheduling.cost.memory import MemoryNeed
+    from edgeinfer.steps import Progress
 
 LOG = logging.getLogger("edgeinfer.server")
-Identity = tuple[int, int, int]
 Value = TypeVar("Value")
+BUSY, GONE = "models_in_use", "client_gone"
+"""Codes of errors that say nothing of the model that was to be opened."""
+
+
+OpenModel = Callable[["LocalModel", "Progress"], "LLM"]
 
 
 @dataclass(slots=True)
-class PooledModel:
-    """An open model. `users`: number of requests that use it.
+class Waiting:
+    """A request that waits for a model. `is_over`: it was cancelled."""
 
-    `keep_s`: seconds without use after which it is closed; None: never.
-    """
-
-    name: str
-    llm: LLM
-    path: Path
-    identity: Identity
-    keep_s: float | None = None
-    used_s: float = field(default_factory=time.monotonic)
-    users: int = 0
+    is_over: bool = False
 
 
 class ModelPool:
@@ -51,30 +51,36 @@ class ModelPool:
 
     def __init__(
         self,
-        open_model: Callable[[Path], LLM],
-        listed: Callable[[], Sequence[LocalModel]],
-        default: LocalModel,
-        *,
-        most_models: int = 1,
-        idle_s: float | None = None,
-        aliases: Sequence[str] = (),
-        strict_names: bool = False,
+        open_model: OpenModel,
+        names: ModelList,
+        limits: PoolLimits | None = None,
+        load: LoadOptions | None = None,
     ) -> None:
-        """`aliases`: further names of the default model. `strict_names`: requests for unknown names are refused."""
-        self._open_model, self._listed = open_model, listed
-        self.default = default
-        self._most_models, self._idle_s = most_models, idle_s
-        self.aliases, self._strict_names = tuple(aliases), strict_names
-        self._open: dict[Path, PooledModel] = {}
+        """`load`: how models without a preset are loaded. With `strict_names`, unknown names are refused."""
+        self._open_model, self.names, self.limits = open_model, names, limits or PoolLimits()
+        self._load = load or LoadOptions()
+        self._memory = ModelMemory(self.limits.memory_bytes)
+        self.events = ModelEvents()
+        self.failures: dict[str, str] = {}
+        """Why models could not be opened the last time they were to be, by name."""
+        self._open: dict[Key, PooledModel] = {}
         self._replaced: list[PooledModel] = []
-        self._opening = asyncio.Lock()
+        self._opening, self._released = asyncio.Lock(), asyncio.Event()
         self._under_way: set[asyncio.Task[Any]] = set()
+        self._is_closing = False
         self.used_s = time.monotonic()
         """Time of the last request."""
-        self.note: Callable[[PooledModel], None] = lambda pooled: None
-        """Called with every model that was opened."""
+        self.note: Callable[[PooledModel], Record] = lambda pooled: {}
+        """Called with every model that was opened; returns what listeners are told of it."""
+        self.note_closing: Callable[[PooledModel], None] = lambda pooled: None
+        """Called with every model that is about to be closed."""
         self.failure: EdgeInferError | None = None
         """Why the last attempt to open the default model failed; None if it did not."""
+
+    @property
+    def default(self) -> LocalModel:
+        """The model of requests that name none."""
+        return self.names.default
 
     @property
     def open(self) -> tuple[PooledModel, ...]:
@@ -83,7 +89,7 @@ class ModelPool:
 
     def opened(self, model: LocalModel) -> PooledModel | None:
         """A model if it is open now."""
-        return self._open.get(model.path)
+        return self._open.get(key_of(model))
 
     @property
     def is_ready(self) -> bool:
@@ -101,45 +107,34 @@ class ModelPool:
         return bool(self.n_users) or self._opening.locked()
 
     def models(self) -> list[LocalModel]:
-        """The models that requests may name: the default model first, then those in the store."""
-        others = [model for model in self._listed() if model.path != self.default.path]
-        return [self.default, *others]
+        """The models that requests may name."""
+        return self.names.models()
 
     def find(self, name: str | None) -> LocalModel:
         """Look up a model by name. Raises APIError."""
-        if self._is_default(name):
-            return self.default
-        assert name is not None
-        plain = name.removesuffix(f":{LATEST}")
-        names = {each.casefold() for each in (model_name(plain), plain, name, f"{name}:{LATEST}")}
-        models = self.models()
-        for key in (lambda model: model.name, lambda model: without_quant(model.name), lambda model: model.source):
-            for model in models:
-                if key(model).casefold() in names:
-                    return model
-        known = ", ".join(model.name for model in models[:10])
-        raise APIError(404, f"there is no model {name!r}; there are: {known}", "model_not_found", "model")
-
-    def _is_default(self, name: str | None) -> bool:
-        if name is None:
-            return True
-        own = "", "default", self.default.name, self.default.path.name, *self.aliases
-        return name.removesuffix(f":{LATEST}") in own
+        return self.names.find(name)
 
     def _answering(self, name: str | None) -> LocalModel:
         """The model that answers to a name: while one alone is open, any unknown name is its own. Raises APIError."""
         try:
             return self.find(name)
         except APIError:
-            if self._strict_names or len(self._open) > 1:
+            if self.limits.strict_names or len(self._open) > 1:
                 raise
-        return next((model for model in self.models() if model.path in self._open), self.default)
+        return next((model for model in self.models() if key_of(model) in self._open), self.default)
 
     @asynccontextmanager
-    async def use(self, name: str | None) -> AsyncIterator[PooledModel]:
-        """Keep a model open for the block, opening it if necessary. Raises what opening raises."""
-        model = self.default if self._is_default(name) else await asyncio.to_thread(self._answering, name)
-        pooled = self._acquire_open(model) or await self._acquire(model)
+    async def use(self, name: str | None, *, loads: bool = True) -> AsyncIterator[PooledModel]:
+        """Keep a model open for the block, opening it if necessary. Raises what opening raises.
+
+        Without `loads`, raises APIError if it is not open.
+        """
+        is_default = self.names.is_default(name)
+        model = self.default if is_default else await asyncio.to_thread(self._answering, name)
+        pooled = self._acquire_open(model)
+        if pooled is None and not loads:
+            raise APIError(400, f"{model.name} is not loaded; POST /models/load loads it", "model_not_loaded", "model")
+        pooled = pooled or await self._acquire(model)
         try:
             yield pooled
         finally:
@@ -154,24 +149,28 @@ class ModelPool:
 
     def _acquire_open(self, model: LocalModel) -> PooledModel | None:
         """Add a user to an open model and return it; None if the model has to be opened first."""
-        pooled = self._open.get(model.path)
-        if pooled is None or pooled.identity != _identity(model.path):
+        pooled = self._open.get(key_of(model))
+        if pooled is None or pooled.identity != identity_of(model.path):
             return None
         pooled.users += 1
         return pooled
 
     async def _acquire(self, model: LocalModel) -> PooledModel:
-        """Return a model with one more user; the request may be cancelled while the model opens."""
-        opening = self._begin(self._opened(model))
+        """Return a model with one more user; a request that is cancelled while it waits for room opens none."""
+        waiting = Waiting()
+        opening = self._begin(self._opened(model, waiting))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
+            waiting.is_over = True
+            self._released.set()
             opening.add_done_callback(self._count_out_late)
             raise
 
     def _count_out(self, pooled: PooledModel) -> None:
         pooled.users -= 1
         pooled.used_s = self.used_s = time.monotonic()
+        self._released.set()
 
     def _count_out_late(self, opening: asyncio.Future[PooledModel]) -> None:
         if not opening.cancelled() and opening.exception() is None:
@@ -187,53 +186,101 @@ class ModelPool:
         task.add_done_callback(self._under_way.discard)
         return task
 
-    async def _opened(self, model: LocalModel) -> PooledModel:
-        """Open a model for one user. Only one model opens at a time."""
+    async def _opened(self, model: LocalModel, waiting: Waiting) -> PooledModel:
+        """Open a model for one user. Only one model opens at a time; requests for others follow in order."""
         async with self._opening:
             pooled = self._acquire_open(model)
             if pooled is not None:
                 return pooled
-            if model.path in self._open:
+            if key_of(model) in self._open:
                 LOG.info("%s was replaced; it is opened again", model.path.name)
-                self._replaced.append(self._open.pop(model.path))
-                await self._close_replaced()
-            await self._make_room(model)
+                await self._replace(self._open[key_of(model)])
+            load = self._load_of(model)
             try:
-                opened = await self._open_one(model)
-            except EdgeInferError as reason:
-                if model.path == self.default.path:
-                    self.failure = reason
+                opened = await self._open_one(model, await self._make_room(model, waiting))
+            except Exception as reason:
+                self._failed(model, reason)
                 raise
+            self.failures.pop(model.name, None)
             self.failure = None
-            self._open[model.path] = opened
+            self._open[key_of(model)] = opened
             opened.users += 1
-            self.note(opened)
+            self.events.status(model.name, "loaded", info=self.note(opened))
+            if self._load_of(model) != load:  # its preset was read again meanwhile
+                await self._replace(opened)
             return opened
 
-    async def _make_room(self, model: LocalModel) -> None:
-        """Close idle models until one more may be open, after checking that its file is a model.
+    def _failed(self, model: LocalModel, reason: Exception) -> None:
+        """Note why a model could not be opened, unless others were in its way."""
+        if isinstance(reason, APIError) and reason.code in (BUSY, GONE):
+            return
+        if model.path == self.default.path and isinstance(reason, EdgeInferError):
+            self.failure = reason
+        text = str(reason) if isinstance(reason, EdgeInferError | APIError) else "the server's log says why"
+        self.failures[model.name] = text
+        self.events.status(model.name, "unloaded", failed=True, exit_code=1, reason=text)
 
-        Raises APIError if all open models are in use, BadGGUF if the file is no model.
+    async def _replace(self, pooled: PooledModel) -> None:
+        """Close an open model as soon as its requests have ended; new requests open it anew."""
+        del self._open[key_of(pooled.model)]
+        self._replaced.append(pooled)
+        await self._close_replaced()
+
+    async def _make_room(self, model: LocalModel, waiting: Waiting) -> MemoryNeed | None:
+        """Close models until one more may be open, and wait while all are in use; returns what it will take.
+
+        Raises APIError if it never fits, BadGGUF if its file is no model; then none is closed. Raises APIError too if
+        others stay in use, the client leaves or the server ends.
         """
-        if len(self._open) >= self._most_models:
-            await asyncio.to_thread(require_model_file, model.path)
-        while len(self._open) >= self._most_models:
+        need = await asyncio.to_thread(planned_need, model.path, self._load_of(model), self.limits.n_sessions)
+        if need is not None:
+            self._memory.require(model, need)
+        until_s = time.monotonic() + self.limits.wait_s
+        while self._lacks_room(need):
+            if waiting.is_over or self._is_closing:
+                raise APIError(499, "the client has gone, or the server ends", GONE)
+            self._released.clear()
+            await self._close_replaced()
             if not await self._close_idlest():
-                names = ", ".join(pooled.name for pooled in self.open)
-                raise APIError(
-                    503,
-                    f"{names}: in use, and no more may be open (`edgeinfer serve --most-models`); try again later",
-                    "models_in_use",
-                    "model",
-                    {"Retry-After": RETRY_S},
-                )
+                await self._wait(until_s)
+        if not self._open and not self._replaced:
+            self._memory.note_free()
+        return need
 
-    async def _open_one(self, model: LocalModel) -> PooledModel:
+    def _load_of(self, model: LocalModel) -> LoadOptions:
+        presets = self.names.presets
+        return self._load if presets is None else presets.settings_of(model).load
+
+    def _lacks_room(self, need: MemoryNeed | None) -> bool:
+        if len(self._open) >= self.limits.most_models:
+            return True
+        known = [pooled.need for pooled in (*self.open, *self._replaced) if pooled.need is not None]
+        return need is not None and self._memory.missing_bytes(need, known) > 0
+
+    async def _wait(self, until_s: float) -> None:
+        """Wait until a request ends. Raises APIError if none does in time."""
+        names = ", ".join(pooled.name for pooled in (*self.open, *self._replaced))
+        try:
+            await asyncio.wait_for(self._released.wait(), max(0, until_s - time.monotonic()))
+        except TimeoutError:
+            raise APIError(
+                503,
+                f"{names}: in use, and there is no room for more (`edgeinfer serve --most-models`, "
+                "`--models-memory`); try again later",
+                BUSY,
+                "model",
+                {"Retry-After": RETRY_S},
+            ) from None
+
+    async def _open_one(self, model: LocalModel, need: MemoryNeed | None) -> PooledModel:
         """Open a model; if memory is short, close idle models and retry."""
+        self.events.status(model.name, "loading")
+        preset, progress = self.names.preset_of(model), self.events.loading(model.name)
+        keep_s = preset.keep_s if preset is not None and preset.has_keep_s else self.limits.idle_s
         while True:
-            identity = _identity(model.path)
+            identity = identity_of(model.path)
             try:
-                llm = await asyncio.to_thread(self._open_model, model.path)
+                llm = await asyncio.to_thread(self._open_model, model, progress)
             except DoesNotFit:
                 if not await self._close_idlest():
                     raise
@@ -242,7 +289,7 @@ class ModelPool:
                 self.used_s = time.monotonic()
             for notice in llm.info.notices:
                 LOG.info("%s: %s", model.name, notice)
-            return PooledModel(model.name, llm, model.path, identity, self._idle_s)
+            return PooledModel(model, llm, identity, keep_s, need)
 
     async def _close_idlest(self) -> bool:
         """Close the model that has been idle the longest; returns False if there was none."""
@@ -255,19 +302,35 @@ class ModelPool:
     async def unload(self, name: str) -> bool:
         """Close an idle model; returns whether it was open. Raises APIError if it is in use."""
         model = await asyncio.to_thread(self.find, name)
-        async with self._opening:
-            pooled = self._open.get(model.path)
-            if pooled is None:
-                return False
-            if pooled.users:
-                raise APIError(409, f"{pooled.name} is being used by {pooled.users} requests", "model_in_use", "model")
-            await self._close(pooled)
-            return True
+        if model.name in self.events.progress:
+            async with self._opening:  # until it is open
+                pass
+        pooled = self._open.get(key_of(model))
+        if pooled is None:
+            return False
+        if pooled.users:
+            raise APIError(409, f"{pooled.name} is being used by {pooled.users} requests", "model_in_use", "model")
+        await self._close(pooled)
+        return True
+
+    async def reread(self) -> None:
+        """Read the presets again; open models whose preset changed or is gone are closed. Raises BadSetting."""
+        before = self.names.presets
+        await asyncio.to_thread(self.names.reread)
+        after = self.names.presets
+        if before is None or after is None:
+            return
+        for pooled in self.open:
+            model = pooled.model
+            if (before.of(model), before.settings_of(model)) != (after.of(model), after.settings_of(model)):
+                self.events.status(pooled.name, "unloaded")
+                await self._whole(self._replace(pooled))
+        self.events.send("models_reload", ALL_MODELS)
 
     async def keep(self, name: str, seconds: float | None) -> bool:
         """Set how long a model stays open without use, None for good; returns whether it is open."""
         model = await asyncio.to_thread(self.find, name)
-        pooled = self._open.get(model.path)
+        pooled = self._open.get(key_of(model))
         if pooled is None:
             return False
         pooled.keep_s = seconds
@@ -294,14 +357,20 @@ class ModelPool:
         """
         while unused := next((pooled for pooled in self._replaced if not pooled.users), None):
             self._replaced.remove(unused)
+            self.note_closing(unused)
             await asyncio.to_thread(unused.llm.close)
 
     async def _close(self, pooled: PooledModel) -> None:
-        del self._open[pooled.path]
+        del self._open[key_of(pooled.model)]
+        self.note_closing(pooled)
         await self._whole(asyncio.to_thread(pooled.llm.close))
+        self.events.status(pooled.name, "unloaded")
 
     async def close(self) -> None:
         """Stop all answers and close all models."""
+        self._is_closing = True
+        self._released.set()
+        self.events.close()
         for pooled in (*self._open.values(), *self._replaced):
             pooled.llm.stop()
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -309,12 +378,3 @@ class ModelPool:
             await asyncio.to_thread(pooled.llm.close)
         self._open.clear()
         self._replaced.clear()
-
-
-def _identity(path: Path) -> Identity:
-    """Identify a file, to notice when another file replaces it at the same path."""
-    try:
-        status = path.stat()
-    except OSError as reason:
-        raise APIError(503, f"{path.name} cannot be read: {reason.strerror or reason}", "model_missing") from None
-    return status.st_ino, status.st_size, status.st_mtime_ns

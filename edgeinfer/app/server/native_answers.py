@@ -5,25 +5,29 @@ In: streams of the engine. Out: texts as they arrive, and records to be sent as 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from edgeinfer.app.server.native_schemas import ABSENT, OFF, ORDER, NativeSampling
-from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.dialects import NEUTRAL, OFF, ORDER, sampler_names
+from edgeinfer.app.server.native_schemas import NativeSampling
+from edgeinfer.app.server.objects import Record, probabilities, timings_record
 from edgeinfer.engine.requests.sampling import SamplingSettings
 
 if TYPE_CHECKING:
+    from edgeinfer.app.server.followed import FollowedStream
     from edgeinfer.engine.requests.request import Options
-    from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
+    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
     from edgeinfer.models.text import Tokenizer
 
+LACKING = (
+    *("dynatemp_range", "xtc_probability", "typical_p", "top_n_sigma", "dry_multiplier", "mirostat", "adaptive_target"),
+)
+"""Samplers of llama-server that edgeinfer lacks, which are told as off."""
 LIMIT_S = 0.02
 """Seconds between two looks at an answer whose time or indentation is limited."""
 
@@ -77,43 +81,26 @@ class NativeAnswer:
     """One answer of a request: its stream, and what of it was told. `prompt`: its tokens."""
 
     number: int
-    stream: TextStream
+    followed: FollowedStream
     prompt: Sequence[int]
     body: NativeSampling
     options: Options
     content: str = ""
-    progress: list[Record] = field(default_factory=list)
+    id_slot: int = 0
     n_told: int = 0
-    arrived: asyncio.Queue[str | BaseException | None] = field(default_factory=asyncio.Queue)
 
     def __post_init__(self) -> None:
         self._limits = LineLimits(self.body.t_max_predict_ms / 1e3, self.body.n_indent)
         self._is_silent = self.body.limit == 0
 
-    async def chunks(self, every_s: float) -> AsyncIterator[str]:
-        """Yield the text as it arrives, within its limits; and "" where only progress is to be told."""
-        if not self.body.return_progress:
-            async for text in self._texts(every_s):
-                yield text
-            return
-        reading = asyncio.create_task(self._follow(every_s))
-        try:
-            while (arrived := await self.arrived.get()) is not None:
-                if isinstance(arrived, BaseException):
-                    raise arrived
-                yield arrived
-        finally:
-            reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await reading
+    @property
+    def stream(self) -> TextStream:
+        """The stream of the engine."""
+        return self.followed.stream
 
-    async def _follow(self, every_s: float) -> None:
-        try:
-            async for text in self._texts(every_s):
-                self.arrived.put_nowait(text)
-            self.arrived.put_nowait(None)
-        except Exception as reason:
-            self.arrived.put_nowait(reason)
+    def chunks(self, every_s: float) -> AsyncIterator[str]:
+        """The text as it arrives, within its limits; and "" where only progress is to be told."""
+        return self.followed.beside(self._texts(every_s))
 
     async def _texts(self, every_s: float) -> AsyncIterator[str]:
         async for text in self.stream.chunks(min(every_s, LIMIT_S) if self._limits.are_any else every_s):
@@ -159,13 +146,13 @@ class NativeAnswer:
             "content": text,
             "tokens": list(new),
             "stop": False,
-            "id_slot": self.body.id_slot or 0,
+            "id_slot": self.id_slot,
             "tokens_predicted": self.n_told + len(new),
             "tokens_evaluated": len(self.prompt),
         }
         if self.body.n_probs:
             told = self.stream.logprobs[self.n_told : self.n_told + len(new)]
-            record["completion_probabilities"] = probabilities(told, tokenizer)
+            record["completion_probabilities"] = self._probabilities(told, tokenizer)
         self.n_told += len(new)
         return record
 
@@ -178,7 +165,7 @@ class NativeAnswer:
             "index": self.number,
             "content": "" if streams else self.content,
             "tokens": list(tokens),
-            "id_slot": self.body.id_slot or 0,
+            "id_slot": self.id_slot,
             "stop": True,
             "model": name,
             "tokens_predicted": len(self.tokens),
@@ -190,11 +177,14 @@ class NativeAnswer:
             "stop_type": self.stop_type,
             "stopping_word": (self.stream.stop_string or "") if self.stop_type == "word" else "",
             "tokens_cached": stats.n_prompt + len(self.tokens),
-            "timings": native_timings(stats),
+            "timings": timings_record(stats),
         }
         if self.body.n_probs and not streams:
-            record["completion_probabilities"] = probabilities(self.stream.logprobs, tokenizer)
+            record["completion_probabilities"] = self._probabilities(self.stream.logprobs, tokenizer)
         return only(record, self.body.response_fields)
+
+    def _probabilities(self, logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> list[Record]:
+        return probabilities(logprobs, tokenizer, after_sampling=self.body.post_sampling_probs)
 
 
 def only(record: Record, paths: Sequence[str] | None) -> Record:
@@ -211,64 +201,16 @@ def only(record: Record, paths: Sequence[str] | None) -> Record:
     return chosen
 
 
-def probabilities(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> list[Record]:
-    """Log probabilities of tokens and of those that could have been there."""
-
-    def one(token: int, logprob: float) -> Record:
-        piece = tokenizer.piece(token)
-        return {"id": token, "token": piece.decode("utf-8", "replace"), "bytes": list(piece), "logprob": logprob}
-
-    return [
-        {**one(each.token, each.logprob), "top_logprobs": [one(token, value) for token, value in each.top]}
-        for each in logprobs
-    ]
-
-
-def native_timings(stats: Stats) -> Record:
-    """llama-server's timings of a whole answer; 0 where nothing was measured."""
-    drafted = () if stats.draft is None else stats.draft.sources.values()
-    return {
-        **_timings(stats, stats.n_prompt - stats.n_cached, 1e3 * (stats.ttft_s or 0.0)),
-        "draft_n": sum(source.proposed for source in drafted),
-        "draft_n_accepted": sum(source.accepted for source in drafted),
-    }
-
-
-def timings_so_far(live: RequestProgress, progress: Record | None) -> Record:
-    """llama-server's timings of an answer that is not whole; `progress`: with which they are told, if with any."""
-    if progress is None:
-        return _timings(live, live.n_prompt - live.n_cached, 1e3 * (live.ttft_s or 0.0))
-    n_read = progress["processed"] - progress["cache"]
-    return _timings(None, n_read, progress["time_ms"] if n_read else 0.0, progress["cache"])
-
-
-def _timings(measured: Stats | RequestProgress | None, n_read: int, prompt_ms: float, n_cached: int = 0) -> Record:
-    """Timings of `n_read` tokens of a prompt, and of what followed. The first token counts to the prompt."""
-    rate = 0.0 if measured is None else measured.decode_tok_s or 0.0
-    n_generated = 0 if measured is None else measured.n_generated
-    return {
-        "cache_n": n_cached if measured is None else measured.n_cached,
-        "prompt_n": n_read,
-        "prompt_ms": prompt_ms,
-        "prompt_per_token_ms": prompt_ms / max(1, n_read),
-        "prompt_per_second": 1e3 * n_read / prompt_ms if prompt_ms else 0.0,
-        "predicted_n": n_generated,
-        "predicted_ms": 1e3 * (n_generated - 1) / rate if rate else 0.0,
-        "predicted_per_token_ms": 1e3 / rate if rate else 0.0,
-        "predicted_per_second": rate,
-    }
-
-
 def settings(body: NativeSampling, options: Options, stats: Stats, author: Mapping[str, float]) -> Record:
     """How an answer was made, in llama-server's words; samplers that edgeinfer does not have are off."""
     usual = SamplingSettings()
-    names = ("temperature", "top_k", "top_p", "min_p", *ABSENT["penalties"])
+    names = ("temperature", "top_k", "top_p", "min_p", *OFF["penalties"])
     chosen = {name: options.get(name, author.get(name, getattr(usual, name))) for name in names}
     limit, bias, stops = options.get("max_tokens", -1), options.get("logit_bias", {}), options.get("stop", [])
     return {
         "seed": options.get("seed", stats.seed),
         **chosen,
-        **OFF,
+        **{name: NEUTRAL[name] for name in LACKING},
         "adaptive_decay": 0.0,
         "repeat_last_n": options.get("penalty_window", usual.penalty_window),
         "stop": [stops] if isinstance(stops, str) else list(stops),
@@ -278,9 +220,9 @@ def settings(body: NativeSampling, options: Options, stats: Stats, author: Mappi
         "stream": bool(body.stream),
         "logit_bias": [{"token": token, "bias": value if isfinite(value) else None} for token, value in bias.items()],
         "n_probs": body.n_probs,
-        "post_sampling_probs": False,
+        "post_sampling_probs": body.post_sampling_probs,
         "grammar": options.get("grammar", ""),
-        "samplers": list(ORDER if body.samplers is None else body.samplers),
+        "samplers": list(ORDER if body.samplers is None else sampler_names(body.samplers)),
         "timings_per_token": body.timings_per_token,
         "lora": [each.model_dump() for each in body.lora or ()],
     }

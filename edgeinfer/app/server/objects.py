@@ -5,6 +5,9 @@ In: streams of the engine and their stats. Out: plain records to be sent as JSON
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -12,14 +15,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
     from edgeinfer.models.text import Tokenizer
     from edgeinfer.models.text.tools import ToolCall
 
 Record = dict[str, Any]
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
 Kind = Literal["chat.completion", "text_completion"]
+
+
+def json_line(record: Record) -> bytes:
+    """A record as JSON in one line, also for clients that split texts at Unicode's line ends."""
+    text = _ENCODE(record)
+    if not text.isascii():
+        text = _LINE_ENDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,35 +96,62 @@ def usage_record(stats: Sequence[Stats]) -> Record:
 
 
 def timings_record(stats: Stats) -> Record:
-    """llama-server's timings of an answer; null where nothing was measured."""
-    n_read = stats.n_prompt - stats.n_cached
-    rate = stats.decode_tok_s
+    """llama-server's timings of a whole answer; 0 where nothing was measured."""
     drafted = () if stats.draft is None else stats.draft.sources.values()
     return {
-        "cache_n": stats.n_cached,
-        "prompt_n": n_read,
-        "prompt_ms": None if stats.ttft_s is None else 1e3 * stats.ttft_s,
-        "prompt_per_second": stats.prefill_tok_s,
-        "predicted_n": stats.n_generated,
-        "predicted_ms": None if rate is None else 1e3 * stats.n_generated / rate,
-        "predicted_per_second": rate,
+        **_timings(stats, stats.n_prompt - stats.n_cached, 1e3 * (stats.ttft_s or 0.0)),
         "draft_n": sum(source.proposed for source in drafted),
         "draft_n_accepted": sum(source.accepted for source in drafted),
     }
 
 
-def chat_logprobs(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> Record:
+def timings_so_far(live: RequestProgress, progress: Record | None = None) -> Record:
+    """llama-server's timings of an answer that is not whole; `progress`: with which they are told, if with any."""
+    if progress is None:
+        return _timings(live, live.n_prompt - live.n_cached, 1e3 * (live.ttft_s or 0.0))
+    n_read = progress["processed"] - progress["cache"]
+    return _timings(None, n_read, progress["time_ms"] if n_read else 0.0, progress["cache"])
+
+
+def _timings(measured: Stats | RequestProgress | None, n_read: int, prompt_ms: float, n_cached: int = 0) -> Record:
+    """Timings of `n_read` tokens of a prompt, and of what followed. The first token counts to the prompt."""
+    rate = 0.0 if measured is None else measured.decode_tok_s or 0.0
+    n_generated = 0 if measured is None else measured.n_generated
+    return {
+        "cache_n": n_cached if measured is None else measured.n_cached,
+        "prompt_n": n_read,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_ms / max(1, n_read),
+        "prompt_per_second": 1e3 * n_read / prompt_ms if prompt_ms else 0.0,
+        "predicted_n": n_generated,
+        "predicted_ms": 1e3 * (n_generated - 1) / rate if rate else 0.0,
+        "predicted_per_token_ms": 1e3 / rate if rate else 0.0,
+        "predicted_per_second": rate,
+    }
+
+
+def chat_logprobs(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer, *, after_sampling: bool = False) -> Record:
     """Log probabilities in the chat completions format."""
+    return {"content": probabilities(logprobs, tokenizer, after_sampling=after_sampling), "refusal": None}
+
+
+def probabilities(
+    logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer, *, after_sampling: bool = False
+) -> list[Record]:
+    """Log probabilities of tokens and of those that could have been there: OpenAI's fields with llama-server's `id`.
+
+    `after_sampling`: they are of the draw, which llama-server tells as probabilities.
+    """
+    value, others = ("prob", "top_probs") if after_sampling else ("logprob", "top_logprobs")
 
     def one(token: int, logprob: float) -> Record:
-        piece = tokenizer.piece(token)
-        return {"token": piece.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(piece)}
+        piece, told = tokenizer.piece(token), math.exp(logprob) if after_sampling else logprob
+        return {"id": token, "token": piece.decode("utf-8", "replace"), "bytes": list(piece), value: told}
 
-    content = [
-        {**one(chosen.token, chosen.logprob), "top_logprobs": [one(token, value) for token, value in chosen.top]}
-        for chosen in logprobs
+    return [
+        {**one(each.token, each.logprob), others: [one(token, logprob) for token, logprob in each.top]}
+        for each in logprobs
     ]
-    return {"content": content, "refusal": None}
 
 
 def text_logprobs(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer, offset: int) -> Record:

@@ -231,12 +231,13 @@ class GenerateRequest(AnswerRequest):
     """POST /api/generate. Without a prompt, it loads the model.
 
     `context`: the tokens of an earlier conversation, which the prompt continues. `raw`: the prompt is the whole text.
+    `suffix`: what follows the gap that is to be filled in, which begins after the prompt.
     """
 
     prompt: Text | None = None
     system: Text | None = None
     template: str | None = None
-    suffix: str | None = None
+    suffix: Text | None = None
     raw: bool | None = None
     context: list[Annotated[int, Field(ge=0, lt=1 << 31)]] | None = None
     images: list[Any] | None = None
@@ -252,8 +253,6 @@ class GenerateRequest(AnswerRequest):
                 "edgeinfer uses the model's own template: leave template out, or write the whole prompt and set raw",
                 param="template",
             )
-        if self.suffix:
-            raise APIError(400, "edgeinfer does not fill in texts: leave suffix out", param="suffix")
 
     def as_chat(self) -> ChatRequest:
         """Convert to the equivalent chat request, in which `raw` and `context` are left out. Raises APIError."""

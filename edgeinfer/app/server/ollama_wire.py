@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.app.server.objects import Record, chat_logprobs
+from edgeinfer.app.server.objects import Record, chat_logprobs, json_line
 from edgeinfer.app.server.streaming import Wire, streaming
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FOREVER_S = 290 * 365.25 * 86400
 
 def line(record: Record) -> bytes:
     """A record as a line of JSON."""
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json_line(record) + b"\n"
 
 
 LINES = Wire(NDJSON, lambda error: line({"error": error.message}), None)

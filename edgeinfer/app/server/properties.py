@@ -1,4 +1,4 @@
-"""What /props tells of the default model; kept, so that nobody wakes a model up by asking.
+"""What /props and lists tell of an open model; kept, so that nobody wakes a model up by asking.
 
 In: an open model, the server's options. Out: a record. Opens nothing.
 """
@@ -14,7 +14,7 @@ from edgeinfer.engine.requests.sampling import SamplingSettings
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.listening import ServerOptions
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.requests.request import Options
 
 USUAL = MappingProxyType(
@@ -31,12 +31,34 @@ def properties(model: PooledModel, options: ServerOptions, defaults: Options) ->
     return {
         "default_generation_settings": {"n_ctx": facts.n_context, "params": params},
         "total_slots": options.parallel,
+        **router_record(options),
         "model_alias": model.name,
         "model_path": model.path.name,
         "chat_template": next(iter(prompts.template.sources.values()), ""),
-        "build_info": f"edgeinfer {edgeinfer.__version__}",
         "device": model.llm.telemetry.device,
         "notices": list(facts.notices),
         "author_sampling": dict(prompts.sampling),
         "is_sleeping": False,
     }
+
+
+def router_record(options: ServerOptions) -> Record:
+    """What /props tells of the server itself."""
+    return {
+        "role": "router",
+        "max_instances": options.most_models,
+        "models_autoload": options.loads_on_demand,
+        "build_info": f"edgeinfer {edgeinfer.__version__}",
+    }
+
+
+def unopened_record(model: str, options: ServerOptions) -> Record:
+    """The properties of a server whose default model was not open yet."""
+    unknown = {"n_ctx": 0, "params": {}}
+    return {**router_record(options), "model_alias": model, "default_generation_settings": unknown, "is_sleeping": True}
+
+
+def open_record(model: PooledModel) -> Record:
+    """What lists of models say of one that is open."""
+    facts = model.llm.info
+    return {"n_ctx": facts.n_context, "n_ctx_train": facts.n_context_trained, "arch": facts.architecture}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -177,6 +178,21 @@ class ChatRequest(Sampling, ThoughtControl):
     modalities: list[str] | None = None
     thinking_budget_tokens: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
     parse_special: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    verbose: bool = False
+
+    def check_end(self) -> None:
+        """Raises APIError unless an answer begins after the last message, or continues one of the assistant."""
+        continues = self.messages[-1].role == "assistant"
+        if self.add_generation_prompt and self.continue_final_message:
+            message = "add_generation_prompt and continue_final_message cannot both be true"
+            raise APIError(400, message, param="continue_final_message")
+        if self.continue_final_message and not continues:
+            message = "continue_final_message needs a last message of the assistant"
+            raise APIError(400, message, param="continue_final_message")
+        if self.add_generation_prompt is False and not continues:
+            raise unsupported("an answer has to begin: leave add_generation_prompt out", "add_generation_prompt")
 
 
 SAME = frozenset({"temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty", "grammar"})
@@ -198,6 +214,12 @@ def options_of(body: Sampling, defaults: Options, max_tokens: int | None) -> Opt
         options["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
     if body.repetition_penalty is not None:
         options["repeat_penalty"] = body.repetition_penalty
+    if body.repeat_last_n is not None:
+        options["penalty_window"] = body.repeat_last_n
+    if body.n_probs:
+        options["logprobs"] = body.n_probs
+    if body.post_sampling_probs:
+        options["after_sampling"] = True
     if body.logit_bias:
         options["logit_bias"] = _biases(body.logit_bias)
     if body.samplers is not None:
@@ -250,6 +272,7 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
         raise unsupported("edgeinfer answers with text only", "modalities")
     if body.functions is not None or body.function_call is not None:
         raise APIError(400, "functions and function_call are old: use tools and tool_choice", param="functions")
+    body.check_end()
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     options = options_of(body, defaults, limit)
     if body.logprobs:
@@ -260,8 +283,7 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
         if not options.keys().isdisjoint(("schema", "grammar", "regex")):
             raise APIError(400, "an answer has one form: leave all but response_format out", param="response_format")
         options["schema"] = _schema(body.response_format)
-    if variables := template_variables(body, defaults):
-        options["template_variables"] = variables
+    options["template_variables"] = template_variables(body, defaults)
     if body.thinking_budget_tokens is not None:
         options["max_thought_tokens"] = None if body.thinking_budget_tokens < 0 else body.thinking_budget_tokens
     if body.parse_special is not None:
@@ -294,7 +316,16 @@ def template_variables(body: ThoughtControl, defaults: Options) -> dict[str, Any
     given, effort, thinks = body.chat_template_kwargs or {}, body.reasoning_effort, body.enable_thinking
     says = effort is not None or thinks is not None or not given.keys().isdisjoint(thinking_variables(True, "high"))
     variables = {} if says else dict(defaults.get("template_variables", {}))
-    return variables | thinking_variables(thinks, effort) | given
+    return _dates() | variables | thinking_variables(thinks, effort) | given
+
+
+def _dates() -> dict[str, str]:
+    """Today's date under the names that templates ask for, as llama-server gives it.
+
+    It has no time of day: what was read before could not be used again.
+    """
+    today = datetime.now()
+    return {"date_string": today.strftime("%d %b %Y"), "datetime": today.strftime("%b %d %Y")}
 
 
 def _schema(response_format: ResponseFormat) -> str | Literal[True] | dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from edgeinfer.app.server.objects import Record, usage_record
-from edgeinfer.app.server.responses_schemas import NamedChoice, ResponseRequest
+from edgeinfer.app.server.responses_schemas import Item, MessagePart, NamedChoice, ResponseRequest
 
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
@@ -113,3 +113,26 @@ class ResponseObject:
 def text_part(text: str) -> Record:
     """Text as a part of a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def input_item(item: Item) -> Record:
+    """An item of a conversation, in the form of OpenAI's lists."""
+    record: Record = {"type": item.type, "id": item.id, "status": "completed"}
+    if item.type == "message":
+        kind = "output_text" if item.role == "assistant" else "input_text"
+        return record | {"role": item.role, "content": _parts(item.content, kind)}
+    if item.type == "function_call":
+        namespace = {} if item.namespace is None else {"namespace": item.namespace}
+        return record | {"call_id": item.call_id, "name": item.name, **namespace, "arguments": item.arguments or "{}"}
+    if item.type == "function_call_output":
+        output = _parts(item.output, "input_text") if isinstance(item.output, list) else item.output or ""
+        return record | {"call_id": item.call_id, "output": output}
+    thoughts = {} if item.content is None else {"content": _parts(item.content, "reasoning_text")}
+    return record | {"summary": _parts(item.summary, "summary_text"), **thoughts}
+
+
+def _parts(content: str | Sequence[MessagePart] | None, kind: str) -> list[Record]:
+    """Texts as parts of one kind."""
+    texts = [content] if isinstance(content, str) else [part.text or "" for part in content or ()]
+    more: Record = {"annotations": [], "logprobs": []} if kind == "output_text" else {}
+    return [{"type": kind, "text": text, **more} for text in texts]

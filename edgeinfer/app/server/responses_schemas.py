@@ -6,7 +6,7 @@ items of their calls, are skipped: clients send them with every request, whateve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -46,9 +46,10 @@ class MessagePart(RequestBody):
 
 
 class Item(RequestBody):
-    """A message, a function call, the output of a function call, or the thoughts before an answer."""
+    """A message, a function call, the output of one, the thoughts before an answer, or the name of a stored item."""
 
     type: str = "message"
+    id: Annotated[str, Field(max_length=500)] | None = None
     role: Literal["system", "developer", "user", "assistant"] | None = None
     content: Text | list[MessagePart] | None = None
     call_id: str | None = None
@@ -59,15 +60,23 @@ class Item(RequestBody):
     summary: list[MessagePart] | None = None
 
 
-_READ = frozenset({"message", "function_call", "function_call_output", "reasoning"})
+REFERENCE = "item_reference"
+_READ = frozenset({"message", "function_call", "function_call_output", "reasoning", REFERENCE})
 
 
 def _readable(items: object) -> object:
-    """Input items without those that edgeinfer does not read."""
+    """Input items without those that edgeinfer does not read; one that has nothing but an id is a reference."""
     if not isinstance(items, list):
         return items
-    kinds = (each.get("type", "message") if isinstance(each, dict) else None for each in items)
-    return [each for each, kind in zip(items, kinds, strict=True) if not isinstance(kind, str) or kind in _READ]
+    typed = [
+        {**each, "type": REFERENCE} if isinstance(each, dict) and _told(each) == {"id"} else each for each in items
+    ]
+    kinds = (each.get("type", "message") if isinstance(each, dict) else None for each in typed)
+    return [each for each, kind in zip(typed, kinds, strict=True) if not isinstance(kind, str) or kind in _READ]
+
+
+def _told(item: Mapping[object, object]) -> set[object]:
+    return {name for name, value in item.items() if value is not None}
 
 
 Items = Annotated[list[Item], Field(min_length=1)]

@@ -5,11 +5,11 @@ In: thoughts, content and finished items, as they come. Out: server-sent events.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.responses_objects import ResponseObject, text_part
+from edgeinfer.app.server.streaming import event
 
 
 class ResponseEvents:
@@ -27,7 +27,7 @@ class ResponseEvents:
         """An event with the next number."""
         record = {"type": kind, "sequence_number": self._number, **more}
         self._number += 1
-        return f"event: {kind}\ndata: {json.dumps(record, ensure_ascii=False)}\n\n".encode()
+        return f"event: {kind}\n".encode() + event(record)
 
     def begin(self) -> Iterator[bytes]:
         """Yield the events that start the response."""

@@ -15,10 +15,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -26,15 +24,17 @@ import typer
 import uvicorn
 
 from edgeinfer.app.server.app import create_app
-from edgeinfer.app.server.listening import ServerOptions, listen, url_of
-from edgeinfer.app.server.model_pool import ModelPool, PooledModel
+from edgeinfer.app.server.listening import ServerOptions, listen_all, url_of
+from edgeinfer.app.server.model_list import ModelList, key_of
+from edgeinfer.app.server.model_pool import ModelPool, OpenModel
+from edgeinfer.app.server.pooled_model import PoolLimits
+from edgeinfer.app.server.presets import given_options
+from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.engine.running import RunningNote
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.requests.request import Options
-    from edgeinfer.models.store import LocalModel
+    from edgeinfer.settings import Settings
 
 LOG = logging.getLogger("edgeinfer.server")
 LOOK_S = 0.5
@@ -59,31 +59,22 @@ class Sidecar:
 
 
 def run_server(
-    options: ServerOptions,
-    sidecar: Sidecar,
-    default: LocalModel,
-    open_model: Callable[[Path], LLM],
-    listed: Callable[[], Sequence[LocalModel]],
-    defaults: Options,
+    options: ServerOptions, sidecar: Sidecar, names: ModelList, open_model: OpenModel, settings: Settings
 ) -> int:
-    """Serve until stopped and return the exit code. Raises BadSetting if the port is in use."""
+    """Serve until stopped and return the exit code. Raises BadSetting if the port is in use.
+
+    `settings`: how models without a preset are loaded and answer.
+    """
     options.check()
-    listener = listen(options.host, options.port)
+    listeners = listen_all(options.addresses, options.port)
     sys.setswitchinterval(SWITCH_S)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
     async def serve() -> int:
-        pool = ModelPool(
-            open_model,
-            listed,
-            default,
-            most_models=options.most_models,
-            idle_s=options.idle_unload_s,
-            aliases=options.aliases,
-            strict_names=options.strict_names,
-        )
-        app = create_app(options, pool, defaults)
+        pool = ModelPool(open_model, names, _limits(options), settings.load)
+        app = create_app(options, pool, given_options(settings))
+        tools: ServedTools = app.state.server.tools
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -93,28 +84,45 @@ def run_server(
             server_header=False,
         )
         server = uvicorn.Server(config)
-        watch = asyncio.create_task(_watch(server, pool, sidecar))
-        begin = asyncio.create_task(_begin(server, pool, sidecar, listener))
+        watch = asyncio.create_task(_watch(server, pool, sidecar, tools))
+        begin = asyncio.create_task(_begin(server, pool, sidecar, listeners[0]))
         try:
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=listeners)
         finally:
             watch.cancel()
             begin.cancel()
+            await asyncio.to_thread(tools.close)
             await pool.close()
         return await _code(begin)
 
     try:
-        with RunningNote(address=f"{url_of(listener)}/v1"):
+        with RunningNote(address=f"{url_of(listeners[0])}/v1"):
             return asyncio.run(serve())
     finally:
-        listener.close()
+        for listener in listeners:
+            listener.close()
+
+
+def _limits(options: ServerOptions) -> PoolLimits:
+    return PoolLimits(
+        most_models=options.most_models,
+        idle_s=options.idle_unload_s,
+        memory_bytes=options.models_bytes,
+        loads_on_demand=options.loads_on_demand,
+        strict_names=options.strict_names,
+        n_sessions=options.contexts,
+    )
 
 
 async def _begin(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, listener: socket.socket) -> int:
-    """Open the default model and report that the server is ready; shut down if either fails."""
+    """Open the models to start with and report that the server is ready; shut down if any of this fails."""
     try:
-        async with pool.use(None) as model:
-            _print_ready(model, sidecar, listener)
+        device = ""
+        for model in pool.names.first_models():
+            async with pool.use(model.name) as pooled:
+                if key_of(model) == key_of(pool.default):
+                    device = f" on {pooled.llm.info.device}"
+        _print_ready(pool.default.name, device, sidecar, listener)
     except Exception as reason:
         server.should_exit = True
         LOG.error("error: %s", str(reason) or type(reason).__name__)  # unlike printing, this never raises
@@ -122,13 +130,13 @@ async def _begin(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, list
     return 0
 
 
-def _print_ready(model: PooledModel, sidecar: Sidecar, listener: socket.socket) -> None:
-    """Print the ready line. Raises OSError if standard output is closed."""
+def _print_ready(model: str, device: str, sidecar: Sidecar, listener: socket.socket) -> None:
+    """Print the ready line with the default model and where it runs. Raises OSError if standard output is closed."""
     url, (host, port) = url_of(listener), listener.getsockname()[:2]
     if sidecar.prints_ready:
-        ready = {"ready": True, "url": url, "host": host, "port": port, "pid": os.getpid(), "model": model.name}
+        ready = {"ready": True, "url": url, "host": host, "port": port, "pid": os.getpid(), "model": model}
         print(json.dumps(ready), flush=True)
-    typer.echo(f"{model.name} on {model.llm.info.device} at {url}/v1, a page to chat in at {url}", err=True)
+    typer.echo(f"{model}{device} at {url}/v1, a page to chat in at {url}", err=True)
 
 
 async def _code(begin: asyncio.Task[int]) -> int:
@@ -137,10 +145,14 @@ async def _code(begin: asyncio.Task[int]) -> int:
     return 0
 
 
-async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar) -> None:
-    """Shut the server down with its parent or when it is idle, and close idle models."""
+async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, tools: ServedTools | None = None) -> None:
+    """Shut the server down with its parent or when it is idle, and close idle models; a call of a tool ends with it."""
     while True:
         await asyncio.sleep(LOOK_S)
+        if server.should_exit:
+            pool.events.close()
+            if tools is not None:
+                await asyncio.to_thread(tools.close)
         if sidecar.parent is not None and sidecar.parent.has_ended:
             server.should_exit = True
             for model in pool.open:

@@ -9,26 +9,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from edgeinfer.app.server.errors import RETRY_S, APIError
-from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.listening import Part, ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
-from edgeinfer.app.server.model_pool import ModelPool, PooledModel
-from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.model_downloads import Downloads
+from edgeinfer.app.server.model_pool import ModelPool
+from edgeinfer.app.server.objects import Record, finished_stats
 from edgeinfer.app.server.ollama_models import DetailsCache
-from edgeinfer.app.server.properties import properties
+from edgeinfer.app.server.pooled_model import PooledModel
+from edgeinfer.app.server.properties import open_record, properties
+from edgeinfer.app.server.requests import AdapterScale, adapter_scales
+from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
+from edgeinfer.app.server.streaming import unless_gone
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.engine.scheduler.stream import TextStream
 
 
 @dataclass(slots=True)
@@ -36,8 +41,8 @@ class ServerState:
     """`defaults`: options for fields that a request leaves out. `n_answers`: running and queued answers.
 
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
-    answers. `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of
-    the default model, once it was open.
+    answers. `tools`: of MCP servers. `details`: what lists say of models. `n_pulls`: models that are being pulled for
+    clients. `properties`: of models that were open, by name.
     """
 
     options: ServerOptions
@@ -49,19 +54,35 @@ class ServerState:
     details: DetailsCache = field(default_factory=DetailsCache)
     n_pulls: int = 0
     responses: StoredResponses = field(default_factory=StoredResponses)
-    properties: Record | None = None
+    downloads: Downloads = field(default_factory=Downloads)
+    properties: dict[str, Record] = field(default_factory=dict)
+    tools: ServedTools = field(init=False)
 
-    def note(self, model: PooledModel) -> None:
-        """Keep the properties of the default model, which was opened."""
-        if model.path == self.pool.default.path:
-            self.properties = properties(model, self.options, self.defaults)
+    def __post_init__(self) -> None:
+        self.tools = ServedTools(self.options.tools)
+
+    def note(self, model: PooledModel) -> Record:
+        """Keep the properties of a model that was opened; returns what lists of models say of it."""
+        self.properties[model.name] = properties(model, self.options, self.defaults_of(model))
+        return open_record(model)
+
+    def defaults_of(self, model: PooledModel) -> Options:
+        """Options for fields that a request leaves out, of one model."""
+        presets = self.pool.names.presets
+        return self.defaults if presets is None else presets.defaults_of(model.model)
 
     @asynccontextmanager
-    async def model(self, name: str | None, n_answers: int = 0) -> AsyncIterator[PooledModel]:
-        """Reserve a model for a request of `n_answers` answers. Raises APIError if the queue is full."""
+    async def model(
+        self, name: str | None, n_answers: int = 0, request: Request | None = None
+    ) -> AsyncIterator[PooledModel]:
+        """Reserve a model for a request of `n_answers` answers; if the client leaves meanwhile, it is not opened.
+
+        Raises APIError if the queue is full or the client has gone.
+        """
         with self._counted(n_answers):
-            async with self.pool.use(name) as model:
-                yield model
+            async with AsyncExitStack() as held:
+                use = held.enter_async_context(self.pool.use(name, loads=self.pool.limits.loads_on_demand))
+                yield await (use if request is None else unless_gone(use, request, lambda: None))
 
     @contextmanager
     def _counted(self, n: int) -> Iterator[None]:
@@ -85,6 +106,28 @@ class ServerState:
             yield
         finally:
             self.n_answers -= n
+
+    def answered(
+        self,
+        model: PooledModel,
+        streams: Sequence[TextStream],
+        id_slot: int | None = None,
+        lora: Sequence[AdapterScale] | None = None,
+    ) -> list[Stats]:
+        """Count finished answers, and note in which slots they are; returns their stats."""
+        stats, scales = finished_stats(streams), None if lora is None else adapter_scales(lora)
+        self.metrics.answered(model.name, stats)
+        for stream in streams:
+            tokens = (*stream.prompt, *stream.tokens)
+            model.slots.put(model.slots.choose(tokens, id_slot, self.options.parallel), tokens, scales)
+        return stats
+
+
+def require_part(state: ServerState, part: Part) -> None:
+    """Raises APIError if a part of the server is off, which clients are not to try again."""
+    if part in state.options.without:
+        message = f"{part} is off (`edgeinfer serve --without {part}`)"
+        raise APIError(501, message, "not_supported", headers={"x-should-retry": "false"})
 
 
 def server_state(request: HTTPConnection) -> ServerState:
@@ -142,6 +185,15 @@ class Metrics:
                 self._first_s.labels(model).observe(answer.ttft_s)
             if answer.decode_tok_s is not None:
                 self._rate.labels(model).observe(answer.decode_tok_s)
+
+    def read(self, model: str, n_tokens: int) -> None:
+        """Count tokens that were read for embeddings."""
+        self._totals.n_read += n_tokens
+        self._prompt.labels(model).inc(n_tokens)
+
+    def closed(self, model: PooledModel) -> None:
+        """Keep the counts of a model that is being closed."""
+        self._totals.n_passes += model.llm.telemetry.queue.n_passes
 
     def text(self, models: Iterable[PooledModel]) -> bytes:
         """All metrics in Prometheus format: our own, and llama-server's."""

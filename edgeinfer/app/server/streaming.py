@@ -8,7 +8,6 @@ intervals.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,11 +17,18 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from edgeinfer.app.server.errors import APIError, api_error
-from edgeinfer.app.server.objects import Envelope, Record, finish_reason, timings_record
+from edgeinfer.app.server.objects import (
+    Envelope,
+    Record,
+    finish_reason,
+    json_line,
+    timings_record,
+    timings_so_far,
+)
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.requests import Sampling
-    from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.models.text.tools import ToolCall
 
@@ -47,7 +53,7 @@ class Chunked(Protocol):
 
 def event(record: Record) -> bytes:
     """A record as a server-sent event."""
-    return b"data: " + json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + json_line(record) + b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +225,23 @@ class ChunkWriter:
     """Writes the chunks of one response as events. `delta`: the new fields of a choice."""
 
     def __init__(self, body: Sampling, envelope: Envelope) -> None:
-        self._envelope = envelope
+        self._envelope, self._tells_timings = envelope, body.timings_per_token
         self._include_usage = body.stream_options is not None and body.stream_options.include_usage
         self._more = {"usage": None} if self._include_usage else {}
 
-    def chunk(self, number: int, delta: Record, logprobs: Record | None = None) -> bytes:
-        """A chunk of the choice with index `number`."""
-        return self._event({"index": number, **delta, "logprobs": logprobs, "finish_reason": None})
+    def chunk(
+        self,
+        number: int,
+        delta: Record,
+        logprobs: Record | None = None,
+        live: RequestProgress | None = None,
+        progress: Record | None = None,
+    ) -> bytes:
+        """A chunk of the choice with index `number`; `live`: for timings, `progress`: of its prompt."""
+        told: Record = {} if progress is None else {"prompt_progress": progress}
+        if self._tells_timings and live is not None:
+            told["timings"] = timings_so_far(live, progress)
+        return self._event({"index": number, **delta, "logprobs": logprobs, "finish_reason": None}, **told)
 
     def last(self, number: int, delta: Record, logprobs: Record | None, stats: Stats, n_calls: int = 0) -> bytes:
         """The last chunk of a choice, with its finish reason and timings."""
@@ -233,11 +249,11 @@ class ChunkWriter:
         choice = {"index": number, **delta, "logprobs": logprobs, "finish_reason": reason}
         return self._event(choice, timings=timings_record(stats))
 
-    def end(self, usage: Record) -> bytes:
-        """The usage, if the request asked for it, and the end of the stream."""
+    def end(self, usage: Record, stats: Stats) -> bytes:
+        """The usage, if the request asked for it, with the timings of the first choice, and the end of the stream."""
         if not self._include_usage:
             return DONE
-        return event(self._envelope.record([], is_chunk=True, usage=usage)) + DONE
+        return event(self._envelope.record([], is_chunk=True, usage=usage, timings=timings_record(stats))) + DONE
 
     def _event(self, choice: Record, **more: object) -> bytes:
         return event(self._envelope.record([choice], is_chunk=True, **self._more, **more))

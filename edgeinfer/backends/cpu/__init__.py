@@ -36,7 +36,7 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
     )
     for op in spec.ops():
         if isinstance(op, Experts):  # all experts are alike
-            one = [matrices[0] for matrices in op.stacks]
+            one = [matrices[0] for matrices in op.all_stacks]
             panels += op.count * sum(_panel_bytes(weight, weight.n_rows, tensors) for weight in one)
     all_bytes, window_bytes, per_token = kv_bytes(spec.kv, limits)
     buffers = BufferLayout(spec, tensors, limits).total_bytes

@@ -89,6 +89,7 @@ MULTIPLY_EXPERT_FLOATS = Kernel(
     "multiply_floats", _source("experts", "multiply_floats"), chosen_records.EXPERT_PRODUCTS
 )
 FINISH_HIDDEN = Kernel("finish_hidden", _source("experts", "finish_hidden"), chosen_records.EXPERT_HIDDEN)
+READY_LOW_ROWS = Kernel("ready_low_rows", _source("expert_adapters", "ready_low_rows"), chosen_records.LOW_ROWS)
 ADVANCE_CONV = Kernel("advance_conv", _source("convolution", "advance"), records.CONVOLUTION)
 PREPARE_DELTA = Kernel("prepare_delta", _source("delta", "prepare"), records.DELTA)
 DELTA = Kernel("delta", _source("delta", "recurrence"), records.DELTA)

@@ -56,7 +56,9 @@ def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | No
     if len(prompt) > n_context:
         raise ContextOverflow(
             f"the last message with the system prompt has {len(prompt)} tokens and the context holds {n_context}; "
-            "shorten it, or load the model with a larger context (--ctx, n_context)"
+            "shorten it, or load the model with a larger context (--ctx, n_context)",
+            len(prompt),
+            n_context,
         )
     return _fitted(prompt, len(chat) - len(kept), n_context)
 
@@ -70,7 +72,9 @@ def whole(messages: Messages, render: Render, n_context: int) -> FittedPrompt:
     if len(prompt) > n_context:
         raise ContextOverflow(
             f"the conversation has {len(prompt)} tokens and the context holds {n_context}; "
-            "shorten it, or load the model with a larger context (--ctx, n_context)"
+            "shorten it, or load the model with a larger context (--ctx, n_context)",
+            len(prompt),
+            n_context,
         )
     return FittedPrompt(prompt, 0, ())
 

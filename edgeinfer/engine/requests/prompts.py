@@ -85,7 +85,7 @@ class Prompts:
         partial = split_partial([Message.of(message) for message in messages])[1]
         request = request_of(
             fitted.prompt,
-            self._with_tokens(options),
+            self.with_tokens(options),
             notices=fitted.notices,
             continues_text=bool(partial),
             tools=tools,
@@ -174,7 +174,7 @@ class Prompts:
                 prompt = list(mixed.tokens)
         return request_of(
             tuple(prompt),
-            self._with_tokens(options),
+            self.with_tokens(options),
             continues_text=True,
             constraint=self._constraint(options),
             mixed=mixed,
@@ -182,7 +182,7 @@ class Prompts:
             scales=self.adapters.scales_of(options.get("lora")),
         )
 
-    def _with_tokens(self, options: Options) -> Options:
+    def with_tokens(self, options: Options) -> Options:
         """Options whose `logit_bias` names tokens by number: a text stands for each of its tokens."""
         bias: Any = options.get("logit_bias")
         if not isinstance(bias, Mapping) or not any(isinstance(key, str) for key in bias):

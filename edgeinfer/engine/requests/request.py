@@ -22,7 +22,7 @@ from edgeinfer.models.text.thought_formats import ThoughtFormat
 from edgeinfer.steps import Progress, no_progress
 
 REQUEST_KEYS = (
-    *("max_tokens", "stop", "progress", "logprobs", "schema", "grammar", "regex", "keeps_all"),
+    *("max_tokens", "stop", "progress", "logprobs", "after_sampling", "schema", "grammar", "regex", "keeps_all"),
     *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora", "parse_special"),
 )
 
@@ -47,17 +47,17 @@ def thinking_variables(is_on: bool | None, effort: str | None = None) -> dict[st
 class Options(TypedDict, total=False):
     """Options of an answer: the fields of `SamplingSettings`, when to stop, and what the answer must match.
 
-    logprobs: return the log probability of each token, and of this many likely alternatives. schema: a JSON schema (as
-    a mapping or text; True: any JSON object). grammar: in the syntax of Lark or llama.cpp (GBNF). regex: matches the
-    whole answer. keeps_all: refuse a conversation that does not fit in the context, instead of shortening it. tools:
-    functions that may be called, in the format of OpenAI's API, also instead of following a schema; tool_choice:
-    "auto", "none", "required", or the name of a function that must be called once; parallel_tools: whether several may
-    be called at a time. template_variables: further variables of the chat template (enable_thinking, …).
-    max_thought_tokens: most tokens of thoughts, after which the model is made to answer; without effect on models that
-    have none. lora: scales of LoRA adapters by number or name, 0 for those not named; None: those of the model.
-    parse_special: special tokens that are spelled in a text become those tokens; by default they do in a text to
-    continue, and not in the messages of a conversation, where they could end a turn or begin another. logit_bias: by
-    token; a text stands for each of its tokens.
+    logprobs: return the log probability of each token, and of this many likely alternatives; after_sampling: those with
+    which tokens are drawn, not the model's own. schema: a JSON schema (as a mapping or text; True: any JSON object).
+    grammar: in the syntax of Lark or llama.cpp (GBNF). regex: matches the whole answer. keeps_all: refuse a
+    conversation that does not fit in the context, instead of shortening it. tools: functions that may be called, in the
+    format of OpenAI's API, also instead of following a schema; tool_choice: "auto", "none", "required", or the name of
+    a function that must be called once; parallel_tools: whether several may be called at a time. template_variables:
+    further variables of the chat template (enable_thinking, …). max_thought_tokens: most tokens of thoughts, after
+    which the model is made to answer; without effect on models that have none. lora: scales of LoRA adapters by number
+    or name, 0 for those not named; None: those of the model. parse_special: special tokens that are spelled in a text
+    become those tokens; by default they do in a text to continue, and not in the messages of a conversation, where they
+    could end a turn or begin another. logit_bias: by token; a text stands for each of its tokens.
     """
 
     temperature: float
@@ -74,6 +74,7 @@ class Options(TypedDict, total=False):
     stop: str | Sequence[str]
     progress: Progress
     logprobs: int | None
+    after_sampling: bool
     schema: Mapping[str, object] | str | Literal[True] | None
     grammar: str | None
     regex: str | None
@@ -93,10 +94,11 @@ class Request:
 
     `continues_text`: the answer continues the prompt's text, so a space at its start belongs to it. `notices`: what was
     left out of the prompt to make it fit, if anything. `remarks`: what else there is to tell of it. `logprobs`: return
-    the log probability of each chosen token, and of this many likely ones; None: none. `constraint`: what the answer
-    must match, built for this request alone. `tools`: the functions that may be called. `thoughts`: how the model sets
-    thoughts apart, if it does; `opens_thought`: the prompt ends within one. `mixed`: the prompt if it has rows of
-    numbers; `prompt` has the names of these rows. `scales`: of the model's LoRA adapters; () if passes state none.
+    the log probability of each chosen token, and of this many likely ones; None: none. `after_sampling`: those with
+    which tokens are drawn. `constraint`: what the answer must match, built for this request alone. `tools`: the
+    functions that may be called. `thoughts`: how the model sets thoughts apart, if it does; `opens_thought`: the prompt
+    ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names of these rows. `scales`: of
+    the model's LoRA adapters; () if passes state none.
     """
 
     prompt: tuple[int, ...]
@@ -107,6 +109,7 @@ class Request:
     notices: tuple[str, ...] = ()
     progress: Progress = no_progress
     logprobs: int | None = None
+    after_sampling: bool = False
     constraint: Constraint | None = None
     tools: ToolUse | None = None
     thoughts: ThoughtFormat | None = None
@@ -133,7 +136,9 @@ class Request:
         if len(self.prompt) > n_context:
             raise ContextOverflow(
                 f"the prompt has {len(self.prompt)} tokens and the context holds {n_context}; shorten it, "
-                "or load the model with a larger context (--ctx, n_context)"
+                "or load the model with a larger context (--ctx, n_context)",
+                len(self.prompt),
+                n_context,
             )
 
 
@@ -168,6 +173,7 @@ def request_of(
         notices=notices,
         progress=options.get("progress", no_progress),
         logprobs=options.get("logprobs"),
+        after_sampling=options.get("after_sampling", False),
         constraint=constraint,
         tools=tools,
         mixed=mixed,

@@ -33,6 +33,8 @@ class Pool:
         self._members: list[CachedSequence] = []
         self._closed = False
         self._rests_since = time.monotonic()
+        self.n_readings = self.n_read = 0
+        """Passes that read texts for embeddings, and their tokens."""
 
     def open(self, n_tokens: int | None = None) -> CachedSequence:
         """A new empty sequence that may grow to this many tokens (None: the context). Raises EngineClosed."""

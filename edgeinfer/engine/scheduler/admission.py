@@ -17,6 +17,7 @@ from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.retained import Prefixes, SwapSpace, is_being_read
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
+from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import PAGE
 
 EXPECTED_TOKENS = 256
@@ -48,6 +49,13 @@ class Admission:
         self.waiting: list[ScheduledSequence] = []
         self.active: list[ScheduledSequence] = []
         self._n_arrived = 0
+
+    @property
+    def shared_prefixes(self) -> Prefixes:
+        """What finished answers have left for others. Raises EdgeInferError where answers share nothing."""
+        if not self._shares:
+            raise EdgeInferError("with this schedule answers leave nothing for others: choose another one (--schedule)")
+        return self.prefixes
 
     @property
     def sequences(self) -> tuple[ScheduledSequence, ...]:

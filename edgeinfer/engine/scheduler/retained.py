@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.errors import EdgeInferError, EngineClosed
+from edgeinfer.errors import DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.offload.bundle_file import bundles_folder
 
 LEAST_SHARED = 16
@@ -77,6 +77,37 @@ class Prefixes:
             cached.close()
         while len(self._kept) > MOST_KEPT:
             self._close(self._kept[0])
+
+    def copy(self, cached: CachedSequence, tokens: Sequence[int], scales: tuple[float, ...]) -> None:
+        """As `begin`, leaving what is kept as it is."""
+        donor, n_same = self.best(cached, tokens, scales)
+        if donor is not None:
+            cached.share(donor, n_same)
+
+    def restore(self, tokens: Sequence[int], state: bytes, scales: tuple[float, ...]) -> None:
+        """Keep a saved sequence; others give up their memory if need be. Raises as `CachedSequence.restore`."""
+        cached = self._pool.open()
+        try:
+            while True:
+                try:
+                    cached.restore(tokens, state, scales)
+                    break
+                except DoesNotFit:
+                    if not self.give_up():
+                        raise
+        except BaseException:
+            cached.close()
+            raise
+        self.keep(cached)
+
+    def drop(self, tokens: Sequence[int], scales: tuple[float, ...]) -> int:
+        """Close what is kept of a text: its beginnings and what continues it; returns the most tokens of one."""
+        text = list(tokens)
+        found = [each for each in self.kept if text and each.n_common(text, scales) == min(each.n_cached, len(text))]
+        n_dropped = max((min(each.n_cached, len(text)) for each in found), default=0)
+        for each in found:
+            self._close(each)
+        return n_dropped
 
     def give_up(self) -> bool:
         """Close the least recently used sequence. Returns whether there was one."""

@@ -278,7 +278,7 @@ class ScheduledSequence:
         one token of the answer and the draft that follows it. `beside`: what else the pass will contain.
         """
         started, n_missing = time.perf_counter(), self.n_missing
-        if n_missing > 1 and not self.n_generated:
+        if not self.n_generated:
             self._report_progress(len(self.request.prompt) - n_missing)
         if self.stop_asked.is_set():
             self.cancel()

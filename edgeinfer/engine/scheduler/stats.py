@@ -97,6 +97,8 @@ class DraftSpan:
 class QueueStats:
     """Counts of a model's requests: running, waiting, and finished with a prefix to share; and totals so far.
 
+    Passes include those that read texts for embeddings.
+
     n_preempted: how often keys and values of a request were swapped out; n_recomputed: how often they were dropped, so
     that the text is read again. n_pages: pages of the cache, of which n_free_pages are free.
     """

@@ -1,7 +1,8 @@
 """Choosing the next token: sampling within what a constraint allows, with log probabilities on request.
 
 In: logits, and the tokens before. Out: a token, plus those that a constraint forces after it. Log probabilities are
-natural logarithms, of the model's own logits before bias, penalties and temperature. Knows no text and no cache.
+natural logarithms, of the model's own logits before bias, penalties and temperature unless a request asks for those
+with which tokens are drawn. Knows no text and no cache.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from edgeinfer.engine.requests.constrained.constraints import allowed_nodes
 from edgeinfer.engine.requests.drafting import Draft
 from edgeinfer.engine.requests.request import Request
-from edgeinfer.engine.requests.sampling import Sampler
+from edgeinfer.engine.requests.sampling import Distribution, Sampler
 from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer
@@ -82,6 +83,7 @@ class TokenChooser:
     def _choose_allowed(self, logits: Floats, history: list[int]) -> int:
         """The token after the history that a constraint allows, with its log probability. `logits`: float32[V]."""
         constraint, sampler, n = self._constraint, self._sampler, len(history) - self._n_prompt
+        model_logits = logits
         forced = () if constraint is None else constraint.forced()
         if forced:
             token = forced[0]
@@ -90,13 +92,20 @@ class TokenChooser:
         elif self._request.sampling.temperature > 0 or not constraint.allows(
             token := sampler.choose(logits, history, n)
         ):
-            token = sampler.choose(np.where(constraint.mask(), logits, np.float32(-np.inf)), history, n)
+            logits = np.where(constraint.mask(), logits, np.float32(-np.inf))
+            token = sampler.choose(logits, history, n)
         if constraint is not None and not forced:
             token = constraint.settled(token)
         if constraint is not None and token not in self.eog:
             constraint.accept(token)
         if (n_top := self._request.logprobs) is not None:
-            self.logprobs.append(TokenLogprobs(token, 0.0, ()) if forced else logprobs_of(logits, token, n_top))
+            if forced:
+                told = TokenLogprobs(token, 0.0, ())
+            elif self._request.after_sampling:
+                told = drawn_logprobs(sampler.distribution(logits, history), token, n_top)
+            else:
+                told = logprobs_of(model_logits, token, n_top)
+            self.logprobs.append(told)
         return token
 
     def add_forced(self, tokens: list[int], most: int) -> None:
@@ -118,6 +127,15 @@ class TokenChooser:
             return None
         nodes = allowed_nodes(draft, self._constraint)
         return None if len(nodes) == len(draft.tokens) else nodes
+
+
+def drawn_logprobs(distribution: Distribution, token: int, n_top: int) -> TokenLogprobs:
+    """Log probabilities of a token and of the `n_top` likeliest in the distribution that it was drawn from."""
+    order = np.argsort(-distribution.probabilities, kind="stable")[:n_top]
+    logprobs = np.log(distribution.probabilities)
+    own = logprobs[distribution.tokens == token]
+    top = zip(distribution.tokens[order].tolist(), logprobs[order].tolist(), strict=True)
+    return TokenLogprobs(token, float(own[0]) if len(own) else 0.0, tuple(top))
 
 
 def logprobs_of(logits: Floats, token: int, n_top: int) -> TokenLogprobs:

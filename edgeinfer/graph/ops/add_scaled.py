@@ -7,6 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.graph.op import Access, Cost, Op, OpContext
+from edgeinfer.graph.step import Batch, Floats
+
+
+def row_scales(batch: Batch, adapter: int, scale: float, n_rows: int) -> Floats:
+    """The scale of a LoRA adapter for each of the tokens or output rows of a pass: float32[n_rows].
+
+    `scale`: that of all rows if the pass states none.
+    """
+    if batch.scales is None:
+        return np.full(n_rows, scale, np.float32)
+    stated: Floats = batch.scales[:, adapter]
+    return stated if len(stated) == n_rows else stated[batch.outputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +45,8 @@ class AddScaled(Op):
         return Cost(n_elements=self.width)
 
     def evaluate(self, context: OpContext) -> None:
-        source, out, batch = context.values[self.source], context.values[self.out].copy(), context.step.batch
-        if batch.scales is None:
-            scales = np.full(len(out), self.scale, np.float32)
-        else:
-            scales = batch.scales[:, self.adapter]
-            scales = scales if len(scales) == len(out) else scales[batch.outputs]
+        source, out = context.values[self.source], context.values[self.out].copy()
+        scales = row_scales(context.step.batch, self.adapter, self.scale, len(out))
         added = np.flatnonzero(scales)
         out[added] += scales[added, None] * np.float32(self.factor) * source[added]
         context.values[self.out] = out

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.adapter_choice import AdapterChoice
 from edgeinfer.errors import BadGGUF, EngineClosed, ModelNotFound
-from edgeinfer.models.gguf.adapter import Adapter
+from edgeinfer.models.gguf.adapter import Adapter, transpose, with_transposed
 from edgeinfer.models.gguf.header import Header, TensorInfo, parse_header
 from edgeinfer.models.gguf.metadata import Metadata
 from edgeinfer.models.gguf.other_writers import with_usual_names
@@ -103,7 +103,7 @@ class GGUFFile:
         self.metadata: Metadata = shards[0].header.metadata
         self.nbytes: int = sum(shard.nbytes for shard in shards)
         self._stored = _all_tensors(shards, adapters)
-        self.tensors: Mapping[str, TensorInfo] = with_scales(self._stored, str(self.path))
+        self.tensors: Mapping[str, TensorInfo] = with_transposed(with_scales(self._stored, str(self.path)), adapters)
 
     @classmethod
     def open(cls, path: str | PathLike[str], adapters: Sequence[AdapterChoice] = ()) -> GGUFFile:
@@ -128,7 +128,7 @@ class GGUFFile:
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The bytes of tensor `name`: uint8[nbytes], a read-only view of the mapping, valid as long as it is held.
 
-        Of a matrix with a scale of its own it is a new array.
+        Of a matrix with a scale of its own, or transposed, it is a new array.
         Raises BadGGUF if the model has no such tensor, EngineClosed after `close()`.
         """
         if self._closed:
@@ -136,6 +136,8 @@ class GGUFFile:
         info = self.tensors.get(name)
         if info is None:
             raise BadGGUF(f"{self.path} has no tensor {name!r}; it has {len(self.tensors)} others")
+        if name not in self._stored:
+            return transpose(self._bytes(info), info)
         stored = self._stored[name]
         if info is stored:
             return self._bytes(info)

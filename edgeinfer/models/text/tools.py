@@ -149,17 +149,30 @@ class ToolReader:
         """The content before the next call, and whether a call begins."""
         if self._form.as_python and not self._has_content and (listed := self._listed()) is not None:
             return listed
+        if self._form.shape == "bare":
+            return self._in_bare_content()
         text, trigger = self._held, self._form.trigger
         at = text.find(trigger)
-        if at >= 0 and (self._form.shape != "bare" or not (self._has_content or text[:at].strip())):
+        if at >= 0:
             content = text[:at].rstrip()
             self._held, self._space, self._place = text[at:], text[len(content) : at], "call"
             return content, True
         cut = len(text)
         if not self._is_final:
-            cut = len(text[: cut - (0 if at >= 0 else overlap(text, trigger))].rstrip())
+            cut = len(text[: cut - overlap(text, trigger)].rstrip())
         self._held = text[cut:]
         return text[:cut], False
+
+    def _in_bare_content(self) -> tuple[str, bool]:
+        """The same where a call is an object that comes first, with white space wherever JSON has it."""
+        text, trigger = self._held, self._form.trigger
+        told, at = "".join(text.split()), len(text) - len(text.lstrip())
+        if not self._has_content and told.startswith(trigger):
+            self._held, self._place = text[at:], "call"
+            return text[:at], True
+        may_begin = not self._has_content and trigger.startswith(told) and not self._is_final
+        self._held = text[at:] if may_begin else ""
+        return text[: at if may_begin else len(text)], False
 
     def _listed(self) -> tuple[str, bool] | None:
         """Read an answer that is a list of calls as in Python; None if it is not."""

@@ -112,6 +112,18 @@ def test_it_tells_how_far_it_is_and_may_be_ended(llm: LLM, monkeypatch: pytest.M
     assert llm.telemetry.n_free_pages == free
 
 
+def test_rows_of_single_tokens(llm: LLM) -> None:
+    before = llm.telemetry.queue
+    rows, others = llm.embed(TEXTS[:2], pooling="none", normalized=False)
+    after = llm.telemetry.queue
+    n_read = after.n_evaluated - before.n_evaluated
+    assert (len(rows) + len(others), after.n_passes > before.n_passes) == (n_read, True)
+    last = llm.embed(TEXTS[:1], pooling="last", normalized=False)[0]
+    np.testing.assert_allclose(rows[-1], last, rtol=1e-4, atol=1e-5)
+    mean = llm.embed(TEXTS[1:2], pooling="mean", normalized=False)[0]
+    np.testing.assert_allclose(others.mean(axis=0), mean, rtol=1e-4, atol=1e-5)
+
+
 def test_what_cannot_be_embedded_is_said(llm: LLM) -> None:
     with pytest.raises(ContextOverflow, match="tokens and the context holds 512"):
         llm.embed(["the hen " * 400])

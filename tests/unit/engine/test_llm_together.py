@@ -218,3 +218,22 @@ def test_no_more_logprobs_than_anybody_gives(llm: LLM) -> None:
     stream = llm.complete("the", max_tokens=2)
     stream.read()
     assert stream.logprobs == ()
+
+
+def test_logprobs_after_sampling_are_of_the_draw(alone: LLM) -> None:
+    sampled = {"temperature": 0.8, "top_k": 6, "top_p": 1.0, "min_p": 0.0, "seed": 5, "max_tokens": 12, "logprobs": 20}
+    models, drawn = alone.complete("the rain", **sampled), alone.complete("the rain", after_sampling=True, **sampled)
+    assert models.read() == drawn.read()
+    for own, told in zip(models.logprobs, drawn.logprobs, strict=True):
+        weights = np.exp(np.array([logprob for _, logprob in own.top[:6]]) / 0.8)
+        assert [token for token, _ in told.top] == [token for token, _ in own.top[:6]]
+        np.testing.assert_allclose(np.exp([logprob for _, logprob in told.top]), weights / weights.sum(), rtol=1e-5)
+        assert told.logprob == dict(told.top)[told.token]
+
+
+def test_progress_of_a_prompt_that_was_read_before(alone: LLM) -> None:
+    told: list[tuple[int, int]] = []
+    for _ in range(2):
+        told.clear()
+        alone.complete("an inn " * 20, max_tokens=1, progress=lambda _, *done: told.append(done)).read()
+    assert told == [(0, 1), (1, 1)]

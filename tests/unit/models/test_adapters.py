@@ -13,13 +13,15 @@ import pytest
 import edgeinfer
 from edgeinfer.adapter_choice import AdapterChoice
 from edgeinfer.errors import BadGGUF, BadSetting, EdgeInferError, ModelNotFound
+from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.setting_values import adapter_list
 from tests.adapter_files import adaptable, embedding_too, write_adapter
-from tests.golden.goldens import Golden
+from tests.golden.goldens import DATA, Golden
+from tests.unit.models.test_mixture import split_experts
 
 MODEL = Golden.read("llama-f32").model
 
@@ -63,11 +65,33 @@ def test_files_that_are_no_adapters_of_the_model(tmp_path: Path) -> None:
     assert isinstance(refusal(larger), BadGGUF | BadSetting)
 
 
-def test_an_embedding_that_is_the_output_too_is_refused(tmp_path: Path) -> None:
-    model = Golden.read("gemma2-f32").model
-    path = write_adapter(model, tmp_path / "a.gguf", wanted=embedding_too)
-    with pytest.raises(BadSetting, match="which this model also multiplies its output by"):
+def refused(model: Path, path: Path) -> str:
+    """Why an adapter of a model is refused as a setting."""
+    with pytest.raises(BadSetting) as found:
         open_model(model, adapters=[AdapterChoice(str(path))])
+    return str(found.value)
+
+
+def test_a_quantised_b_of_an_embedding_that_is_the_output_too_is_refused(tmp_path: Path) -> None:
+    model = Golden.read("gemma2-f32").model
+    for rounds in (False, True):
+        path = write_adapter(model, tmp_path / "a.gguf", rank=32, wanted=embedding_too, rounds=rounds)
+        if rounds:
+            assert "convert the adapter to F16 or F32" in refused(model, path)
+        else:
+            with open_model(model, adapters=[AdapterChoice(str(path))]) as opened:
+                info = opened.file.tensors["adapter.0.token_embd.weight.lora_b"]
+                turned = opened.file.raw(f"{info.name}.transposed").view(np.float32).reshape(info.shape[::-1])
+                assert np.array_equal(turned.T, opened.file.raw(info.name).view(np.float32).reshape(info.shape))
+                stored = sum(int(each.n_bytes) for each in gguf.GGUFReader(path).tensors)
+                assert opened.file.adapters[0].nbytes(opened.file.tensors) == stored
+
+
+def test_the_embedding_of_a_model_without_an_output_matrix(tmp_path: Path) -> None:
+    model = next((DATA / "embedding").glob("bert*.gguf"))
+    path = write_adapter(model, tmp_path / "a.gguf", wanted=embedding_too)
+    with open_model(model, adapters=[AdapterChoice(str(path))]) as opened:
+        assert sum(isinstance(op, TokenRows) for op in opened.spec.ops()) == 1
 
 
 def test_rows_take_the_place_of_embeddings_that_no_adapter_changes(tmp_path: Path) -> None:
@@ -86,21 +110,34 @@ def test_norms_are_left_out_and_told_of(tmp_path: Path) -> None:
     assert "holds no matrices" in str(refusal(alone))
 
 
-def test_experts_are_refused(tmp_path: Path) -> None:
-    model = Golden.read("qwen3moe-f32").model
-    path = tmp_path / "a.gguf"
-    writer = gguf.GGUFWriter(path, "qwen3moe")
-    writer.add_type("adapter")
+def test_adapters_of_another_number_of_experts_are_refused(tmp_path: Path) -> None:
+    model, path = Golden.read("qwen3moe-f32").model, tmp_path / "a.gguf"
     (tensor,) = [each for each in gguf.GGUFReader(model).tensors if each.name == "blk.0.ffn_up_exps.weight"]
     columns, rows, count = (int(number) for number in tensor.shape)
-    writer.add_tensor(f"{tensor.name}.lora_a", np.ones((count, 2, columns), np.float32))
-    writer.add_tensor(f"{tensor.name}.lora_b", np.ones((count, rows, 2), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(BadSetting, match="merge the adapter into the model"):
-        open_model(model, adapters=[AdapterChoice(str(path))])
+    for n_down, n_up in ((count, count), (1, count), (count, count - 1)):
+        writer = gguf.GGUFWriter(path, "qwen3moe")
+        writer.add_type("adapter")
+        writer.add_tensor(f"{tensor.name}.lora_a", np.ones((n_down, 2, columns), np.float32))
+        writer.add_tensor(f"{tensor.name}.lora_b", np.ones((n_up, rows, 2), np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        if n_down == n_up:
+            open_model(model, adapters=[AdapterChoice(str(path))]).close()
+        else:
+            with pytest.raises(BadGGUF, match="made for a model of another size"):
+                open_model(model, adapters=[AdapterChoice(str(path))])
+
+
+def test_one_of_the_matrices_of_experts_and_stacks_of_heads_are_refused(tmp_path: Path) -> None:
+    old, path = tmp_path / "old.gguf", tmp_path / "a.gguf"
+    split_experts(Golden.read("mixtral-f16").model, old)
+    write_adapter(old, path, wanted=lambda tensor: tensor.name == "blk.0.ffn_gate.3.weight")
+    assert "'blk.0.ffn_gate.3.weight', which llama does not only multiply rows by" in refused(old, path)
+    heads = Golden.read("deepseek2-f32").model
+    write_adapter(heads, path, wanted=lambda tensor: "attn_k_b" in tensor.name)
+    assert "attn_k_b.weight', which deepseek2 does not only multiply rows by" in refused(heads, path)
 
 
 @pytest.mark.parametrize("lost", ["lora_a", "lora_b"])

@@ -110,8 +110,8 @@ export function toolsOf(text) {
 export function figuresOf(timings, finishReason) {
   return {
     n_prompt: timings.cache_n + timings.prompt_n, n_cached: timings.cache_n, n_generated: timings.predicted_n,
-    finish_reason: finishReason, truncated: false, ttft_s: timings.prompt_ms === null ? null : timings.prompt_ms / 1000,
-    prefill_tok_s: timings.prompt_per_second, decode_tok_s: timings.predicted_per_second,
+    finish_reason: finishReason, truncated: false, ttft_s: timings.prompt_ms ? timings.prompt_ms / 1000 : null,
+    prefill_tok_s: timings.prompt_per_second || null, decode_tok_s: timings.predicted_per_second || null,
   };
 }
 

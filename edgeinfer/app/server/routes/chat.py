@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from edgeinfer.app.server.errors import ANSWER_RESPONSES
+from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES
+from edgeinfer.app.server.followed import FollowedStream
 from edgeinfer.app.server.objects import (
     Envelope,
     Record,
     chat_logprobs,
     finish_reason,
-    finished_stats,
     timings_record,
     tool_call_records,
     usage_record,
@@ -26,10 +27,10 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import ChunkWriter, ContentReader, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
-    from edgeinfer.models.text import Tokenizer
+    from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
 
 ROUTER = APIRouter(tags=["answers"])
 
@@ -40,27 +41,47 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation, as one response or as a stream of events."""
     state, n = server_state(request), body.n or 1
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, n))
-        streams = await asyncio.to_thread(_streams, body, model, state, n)
+        model = await held.enter_async_context(state.model(body.model, n, request))
+        loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
+        followed = await asyncio.to_thread(_streams, body, model, state, n, loop)
         envelope = Envelope("chat.completion", model.name, model.llm.info.fingerprint[:16])
         if body.stream:
-            events = _events(body, model, streams, envelope, state)
+            events = _events(body, model, followed, envelope, state)
             return streaming(events, held.pop_all().aclose)
-        await read_all(streams, request)
-        stats = finished_stats(streams)
-        state.metrics.answered(model.name, stats)
-        choices = [_choice(number, stream, model) for number, stream in enumerate(streams)]
-        return JSONResponse(envelope.record(choices, usage=usage_record(stats), timings=timings_record(stats[0])))
+        await read_all(followed, request)
+        stats = state.answered(model, [each.stream for each in followed], body.id_slot, body.lora)
+        choices = [_choice(number, each.stream, body, model) for number, each in enumerate(followed)]
+        told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0])}
+        if body.verbose:
+            told["__verbose"] = {"prompt": model.llm.prompts.tokenizer.decode(followed[0].stream.prompt)}
+        return JSONResponse(envelope.record(choices, **told))
 
 
-def _streams(body: ChatRequest, model: PooledModel, state: ServerState, n: int) -> list[TextStream]:
+@ROUTER.post("/v1/chat/completions/input_tokens", responses=ERROR_RESPONSES)
+@ROUTER.post("/chat/completions/input_tokens", include_in_schema=False)
+async def input_tokens(body: ChatRequest, request: Request) -> Record:
+    """Count the tokens of a conversation, with its tools; llama-server's route."""
+    state = server_state(request)
+    async with state.model(body.model, 0, request) as model:
+        return {"object": "response.input_tokens", "input_tokens": await n_prompt_tokens(body, model, state)}
+
+
+async def n_prompt_tokens(body: ChatRequest, model: PooledModel, state: ServerState) -> int:
+    """The number of tokens of a conversation, whether it fits or not. Raises APIError."""
+    options, messages = chat_options(body, state.defaults_of(model)), messages_of(body.messages)
+    return await asyncio.to_thread(model.llm.prompts.n_tokens, messages, options)
+
+
+def _streams(
+    body: ChatRequest, model: PooledModel, state: ServerState, n: int, loop: asyncio.AbstractEventLoop | None
+) -> list[FollowedStream]:
     """Create the streams of a request without starting them."""
-    options, messages = chat_options(body, state.defaults), messages_of(body.messages)
-    priority = body.priority or "interactive"
-    return [model.llm.chat(messages, priority=priority, **choice) for choice in seeded(options, n)]
+    options, messages = chat_options(body, state.defaults_of(model)), messages_of(body.messages)
+    begin = partial(model.llm.chat, messages, priority=body.priority or "interactive")
+    return [FollowedStream(partial(begin, **choice), loop) for choice in seeded(options, n)]
 
 
-def _choice(number: int, stream: TextStream, model: PooledModel) -> Record:
+def _choice(number: int, stream: TextStream, body: ChatRequest, model: PooledModel) -> Record:
     """A complete choice."""
     assert stream.stats is not None
     logprobs, reader = stream.logprobs, ContentReader(stream)
@@ -73,18 +94,24 @@ def _choice(number: int, stream: TextStream, model: PooledModel) -> Record:
     return {
         "index": number,
         "message": message,
-        "logprobs": chat_logprobs(logprobs, model.llm.prompts.tokenizer) if logprobs else None,
+        "logprobs": _logprobs_record(logprobs, body, model) if logprobs else None,
         "finish_reason": finish_reason(stream.stats, len(reader.calls)),
     }
+
+
+def _logprobs_record(logprobs: Sequence[TokenLogprobs], body: ChatRequest, model: PooledModel) -> Record:
+    return chat_logprobs(logprobs, model.llm.prompts.tokenizer, after_sampling=body.post_sampling_probs)
 
 
 class _ChatChunks:
     """Turns the text of one choice into chunks as it arrives; log probabilities go with the next chunk."""
 
-    def __init__(self, stream: TextStream, number: int, writer: ChunkWriter, tokenizer: Tokenizer | None) -> None:
-        """`tokenizer`: for log probabilities; None leaves them out."""
-        self._stream, self._number, self._writer, self._tokenizer = stream, number, writer, tokenizer
-        self._reader = ContentReader(stream)
+    def __init__(
+        self, followed: FollowedStream, number: int, writer: ChunkWriter, body: ChatRequest, model: PooledModel
+    ) -> None:
+        self._followed, self._stream = followed, followed.stream
+        self._number, self._writer, self._body, self._model = number, writer, body, model
+        self._reader = ContentReader(followed.stream)
         self._n_calls = self._n_logprobs = 0
 
     def begin(self) -> bytes:
@@ -92,8 +119,10 @@ class _ChatChunks:
         return self._writer.chunk(self._number, {"delta": {"role": "assistant", "content": None}})
 
     def more(self, text: str) -> Iterator[bytes]:
-        """Add text and yield its chunks."""
-        return self._deltas(self._reader.push(text))
+        """Yield the progress of the prompt, then add text and yield its chunks."""
+        for progress in self._followed.take_progress():
+            yield self._writer.chunk(self._number, {"delta": {}}, None, self._stream.live, progress)
+        yield from self._deltas(self._reader.push(text))
 
     def end(self, stats: Stats) -> Iterator[bytes]:
         """Yield the content that was held back, then the last chunk."""
@@ -112,31 +141,28 @@ class _ChatChunks:
             yield self._delta({"tool_calls": calls})
 
     def _delta(self, delta: Record) -> bytes:
-        return self._writer.chunk(self._number, {"delta": delta}, self._logprobs())
+        return self._writer.chunk(self._number, {"delta": delta}, self._logprobs(), self._stream.live)
 
     def _logprobs(self) -> Record | None:
         """The log probabilities that have not been sent yet."""
-        if self._tokenizer is None:
-            return None
         new = self._stream.logprobs[self._n_logprobs :]
         self._n_logprobs += len(new)
-        return chat_logprobs(new, self._tokenizer) if new else None
+        return _logprobs_record(new, self._body, self._model) if new else None
 
 
 async def _events(
-    body: ChatRequest, model: PooledModel, streams: Sequence[TextStream], envelope: Envelope, state: ServerState
+    body: ChatRequest, model: PooledModel, followed: Sequence[FollowedStream], envelope: Envelope, state: ServerState
 ) -> AsyncIterator[bytes]:
     """Yield the roles, the chunks of text, the finish reasons, then the usage."""
-    writer, tokenizer = ChunkWriter(body, envelope), model.llm.prompts.tokenizer if body.logprobs else None
-    choices = [_ChatChunks(stream, number, writer, tokenizer) for number, stream in enumerate(streams)]
+    writer = ChunkWriter(body, envelope)
+    choices = [_ChatChunks(each, number, writer, body, model) for number, each in enumerate(followed)]
     for choice in choices:
         yield choice.begin()
-    async for number, text in side_by_side(streams):
+    async for number, text in side_by_side(followed):
         for chunk in choices[number].more(text):
             yield chunk
-    stats = finished_stats(streams)
-    state.metrics.answered(model.name, stats)
+    stats = state.answered(model, [each.stream for each in followed], body.id_slot, body.lora)
     for choice, ended in zip(choices, stats, strict=True):
         for chunk in choice.end(ended):
             yield chunk
-    yield writer.end(usage_record(stats))
+    yield writer.end(usage_record(stats), stats[0])

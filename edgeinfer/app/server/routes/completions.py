@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Request
@@ -12,12 +13,13 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError, unsupported
+from edgeinfer.app.server.followed import FollowedStream
 from edgeinfer.app.server.gap_prompts import gap_prompt
 from edgeinfer.app.server.objects import (
     Envelope,
     Record,
     finish_reason,
-    finished_stats,
+    probabilities,
     text_logprobs,
     timings_record,
     usage_record,
@@ -27,9 +29,10 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import ChunkWriter, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
 
 ROUTER = APIRouter(tags=["answers"])
 
@@ -56,19 +59,19 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     state, n, prompts = server_state(request), body.n or 1, _prompts(body)
     _check(body, n)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, n * len(prompts)))
-        streams = await asyncio.to_thread(_streams, body, prompts, model, state, n)
+        model = await held.enter_async_context(state.model(body.model, n * len(prompts), request))
+        loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
+        followed = await asyncio.to_thread(_streams, body, prompts, model, state, loop)
         envelope = Envelope("text_completion", model.name, model.llm.info.fingerprint[:16])
         echoes = await asyncio.to_thread(_echoes, body, prompts, model, n)
         if body.stream:
-            events = _events(body, model, streams, echoes, envelope, state, n)
+            events = _events(body, model, followed, echoes, envelope, state)
             return streaming(events, held.pop_all().aclose)
-        await read_all(streams, request)
-        stats = finished_stats(streams)
-        state.metrics.answered(model.name, stats)
+        await read_all(followed, request)
+        stats = state.answered(model, [each.stream for each in followed], body.id_slot, body.lora)
         choices = [
-            _choice(number, stream, echo, model)
-            for number, (stream, echo) in enumerate(zip(streams, echoes, strict=True))
+            _choice(number, each.stream, echo, body, model)
+            for number, (each, echo) in enumerate(zip(followed, echoes, strict=True))
         ]
         return JSONResponse(envelope.record(choices, usage=_usage(stats, n), timings=timings_record(stats[0])))
 
@@ -99,17 +102,23 @@ def _prompts(body: CompletionRequest) -> list[Prompt]:
 
 
 def _streams(
-    body: CompletionRequest, prompts: Sequence[Prompt], model: PooledModel, state: ServerState, n: int
-) -> list[TextStream]:
+    body: CompletionRequest,
+    prompts: Sequence[Prompt],
+    model: PooledModel,
+    state: ServerState,
+    loop: asyncio.AbstractEventLoop | None,
+) -> list[FollowedStream]:
     """Create the streams of a request without starting them."""
-    options = options_of(body, {"max_tokens": DEFAULT_TOKENS, **state.defaults}, body.max_tokens)
+    options = options_of(body, {"max_tokens": DEFAULT_TOKENS, **state.defaults_of(model)}, body.max_tokens)
     if body.suffix:
         prompts = [gap_prompt(model.llm, prompt, body.suffix, options.get("max_tokens")) for prompt in prompts]
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs
-    priority = body.priority or "interactive"
+    begin = partial(model.llm.complete, priority=body.priority or "interactive")
     return [
-        model.llm.complete(prompt, priority=priority, **choice) for prompt in prompts for choice in seeded(options, n)
+        FollowedStream(partial(begin, prompt, **choice), loop)
+        for prompt in prompts
+        for choice in seeded(options, body.n or 1)
     ]
 
 
@@ -132,46 +141,92 @@ def _usage(stats: Sequence[Stats], n: int) -> Record:
     return total
 
 
-def _choice(number: int, stream: TextStream, echo: str, model: PooledModel) -> Record:
+def _logprobs_record(
+    logprobs: Sequence[TokenLogprobs], offset: int, body: CompletionRequest, model: PooledModel
+) -> Record:
+    """Log probabilities in OpenAI's form, or in llama-server's if the request has its fields."""
+    tokenizer = model.llm.prompts.tokenizer
+    if body.n_probs or body.post_sampling_probs:
+        return {"content": probabilities(logprobs, tokenizer, after_sampling=body.post_sampling_probs)}
+    return text_logprobs(logprobs, tokenizer, offset)
+
+
+def _choice(number: int, stream: TextStream, echo: str, body: CompletionRequest, model: PooledModel) -> Record:
     assert stream.stats is not None
     logprobs = stream.logprobs
     return {
         "index": number,
         "text": echo + stream.text,
-        "logprobs": text_logprobs(logprobs, model.llm.prompts.tokenizer, len(echo)) if logprobs else None,
+        "logprobs": _logprobs_record(logprobs, len(echo), body, model) if logprobs else None,
         "finish_reason": finish_reason(stream.stats),
     }
+
+
+class _TextChunks:
+    """Turns the text of one choice into chunks as it arrives; log probabilities go with the next chunk."""
+
+    def __init__(
+        self,
+        followed: FollowedStream,
+        number: int,
+        echo: str,
+        writer: ChunkWriter,
+        body: CompletionRequest,
+        model: PooledModel,
+    ) -> None:
+        self._followed, self._number, self._echo, self._writer = followed, number, echo, writer
+        self._body, self._model = body, model
+        self._n_sent, self._n_characters = 0, len(echo)
+
+    def begin(self) -> Iterator[bytes]:
+        """Yield the text in front of the answer."""
+        if self._echo:
+            yield self._writer.chunk(self._number, {"text": self._echo})
+
+    def more(self, text: str) -> Iterator[bytes]:
+        """Yield the progress of the prompt, then the text."""
+        live = self._followed.stream.live
+        for progress in self._followed.take_progress():
+            yield self._writer.chunk(self._number, {"text": ""}, None, live, progress)
+        if text:
+            yield self._writer.chunk(self._number, {"text": text}, self._logprobs(), live)
+
+    def end(self, stats: Stats) -> bytes:
+        """The last chunk."""
+        return self._writer.last(self._number, {"text": ""}, self._logprobs(), stats)
+
+    def _logprobs(self) -> Record | None:
+        """The log probabilities that have not been sent yet."""
+        new = self._followed.stream.logprobs[self._n_sent :]
+        if not new:
+            return None
+        record = _logprobs_record(new, self._n_characters, self._body, self._model)
+        self._n_sent += len(new)
+        self._n_characters += sum(map(len, record.get("tokens", ())))
+        return record
 
 
 async def _events(
     body: CompletionRequest,
     model: PooledModel,
-    streams: Sequence[TextStream],
+    followed: Sequence[FollowedStream],
     echoes: Sequence[str],
     envelope: Envelope,
     state: ServerState,
-    n: int,
 ) -> AsyncIterator[bytes]:
     """Yield chunks of text, then the finish reasons, then the usage."""
-    writer, lengths, n_sent = ChunkWriter(body, envelope), [len(echo) for echo in echoes], [0] * len(streams)
-
-    def logprobs(number: int) -> Record | None:
-        """The log probabilities that have not been sent yet."""
-        new = streams[number].logprobs[n_sent[number] :]
-        if not new:
-            return None
-        record = text_logprobs(new, model.llm.prompts.tokenizer, lengths[number])
-        n_sent[number] += len(new)
-        lengths[number] += sum(map(len, record["tokens"]))
-        return record
-
-    for number, echo in enumerate(echoes):
-        if echo:
-            yield writer.chunk(number, {"text": echo})
-    async for number, text in side_by_side(streams):
-        yield writer.chunk(number, {"text": text}, logprobs(number))
-    stats = finished_stats(streams)
-    state.metrics.answered(model.name, stats)
-    for number, choice in enumerate(stats):
-        yield writer.last(number, {"text": ""}, logprobs(number), choice)
-    yield writer.end(_usage(stats, n))
+    writer = ChunkWriter(body, envelope)
+    choices = [
+        _TextChunks(each, number, echo, writer, body, model)
+        for number, (each, echo) in enumerate(zip(followed, echoes, strict=True))
+    ]
+    for choice in choices:
+        for chunk in choice.begin():
+            yield chunk
+    async for number, text in side_by_side(followed):
+        for chunk in choices[number].more(text):
+            yield chunk
+    stats = state.answered(model, [each.stream for each in followed], body.id_slot, body.lora)
+    for choice, ended in zip(choices, stats, strict=True):
+        yield choice.end(ended)
+    yield writer.end(_usage(stats, body.n or 1), stats[0])

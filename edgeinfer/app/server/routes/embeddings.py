@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
+from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError, unsupported
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import Count, RequestBody, Text
 from edgeinfer.app.server.state import server_state
 from edgeinfer.app.server.streaming import thread_done, unless_gone
 
 if TYPE_CHECKING:
+    from edgeinfer.engine.embedding import Pooling
     from edgeinfer.engine.llm import LLM
     from edgeinfer.graph.step import Floats
 
@@ -37,35 +38,55 @@ class EmbeddingRequest(RequestBody):
     dimensions: Count | None = None
 
 
-@ROUTER.post("/v1/embeddings", responses=ERROR_RESPONSES)
 @ROUTER.post("/embeddings", include_in_schema=False)
+async def plain_embeddings(body: EmbeddingRequest, request: Request) -> Record | list[Record]:
+    """As /v1/embeddings; without pooling the embeddings of each text's tokens, in llama-server's form."""
+    if server_state(request).options.pooling != "none":
+        return await embeddings(body, request)
+    _, vectors, _ = await _computed(body, request)
+    return [{"index": number, "embedding": rows.tolist()} for number, rows in enumerate(vectors)]
+
+
+@ROUTER.post("/v1/embeddings", responses=ERROR_RESPONSES)
 async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
     """Return the embedding of each text."""
-    texts = _texts(body)
-    state = server_state(request)
-    async with state.model(body.model) as model:
+    if server_state(request).options.pooling == "none":
+        raise unsupported("embeddings of single tokens (--pooling none) have no place here: POST /embeddings", "input")
+    name, vectors, n_tokens = await _computed(body, request)
+    return {
+        "object": "list",
+        "model": name,
+        "data": [
+            {"object": "embedding", "index": number, "embedding": _encoded(vector, body)}
+            for number, vector in enumerate(vectors)
+        ],
+        "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
+    }
+
+
+async def _computed(body: EmbeddingRequest, request: Request) -> tuple[str, list[Floats], int]:
+    """The model's name, the embeddings of a request's texts, and the number of tokens read. Raises APIError."""
+    texts, state = _texts(body), server_state(request)
+    async with state.model(body.model, 0, request) as model:
         if body.dimensions is not None and body.dimensions != model.llm.telemetry.work.width:
             width = model.llm.telemetry.work.width
             raise APIError(400, f"embeddings of {model.name} have {width} dimensions", param="dimensions")
         disconnected = threading.Event()
-        vectors, n_tokens = await unless_gone(
-            embedded(texts, model.llm, state.embedding, disconnected), request, disconnected.set
-        )
-        return {
-            "object": "list",
-            "model": model.name,
-            "data": [
-                {"object": "embedding", "index": number, "embedding": _encoded(vector, body)}
-                for number, vector in enumerate(vectors)
-            ],
-            "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
-        }
+        work = embedded(texts, model.llm, state.embedding, disconnected, state.options.pooling)
+        vectors, n_tokens = await unless_gone(work, request, disconnected.set)
+        state.metrics.read(model.name, n_tokens)
+        return model.name, vectors, n_tokens
 
 
 async def embedded(
-    texts: Sequence[str | Sequence[int | str]], llm: LLM, turn: asyncio.Lock, disconnected: threading.Event
+    texts: Sequence[str | Sequence[int | str]],
+    llm: LLM,
+    turn: asyncio.Lock,
+    disconnected: threading.Event,
+    pooling: Pooling | None = None,
 ) -> tuple[list[Floats], int]:
     """Compute embeddings and the number of tokens read, in a thread that ends soon after the client disconnects."""
+    normalized = pooling != "none"
 
     def go_on(*_: object) -> None:
         if disconnected.is_set():
@@ -73,7 +94,9 @@ async def embedded(
 
     def embed() -> tuple[list[Floats], int]:
         read = [_tokens(text, llm) for text in texts]
-        return llm.embed(read, progress=go_on), sum(len(tokens) for tokens in read)
+        return llm.embed(read, pooling=pooling, normalized=normalized, progress=go_on), sum(
+            len(tokens) for tokens in read
+        )
 
     async with turn:
         return await thread_done(embed)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
+from edgeinfer.app.server.errors import ERROR_RESPONSES, PART_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.state import server_state
+from edgeinfer.app.server.properties import unopened_record
+from edgeinfer.app.server.state import require_part, server_state
 
 ROUTER = APIRouter(tags=["health"])
+ModelName = Annotated[str | None, Query(max_length=500)]
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -26,52 +31,32 @@ async def health(request: Request) -> Response:
     return JSONResponse(error.body(), 503, headers={"Retry-After": "1"})
 
 
-@ROUTER.get("/metrics", responses=ERROR_RESPONSES, response_class=Response)
+@ROUTER.get("/metrics", responses=PART_RESPONSES, response_class=Response)
 async def metrics(request: Request) -> Response:
     """Metrics in Prometheus format."""
     state = server_state(request)
+    require_part(state, "metrics")
     headers = {"Process-Start-Time-Unix": str(state.metrics.started_s)}
     return Response(state.metrics.text(state.pool.open), media_type=PROMETHEUS, headers=headers)
 
 
 @ROUTER.get("/props", responses=ERROR_RESPONSES)
-async def props(request: Request) -> Record:
-    """The default model and the default request parameters; a model that is closed while idle stays closed."""
+async def props(request: Request, model: ModelName = None) -> Record:
+    """A model (default: the default one) and its request parameters.
+
+    A model that is closed while idle stays closed, and a default model that is loaded on demand is not loaded for this.
+    """
     state = server_state(request)
-    model = state.pool.opened(state.pool.default)
-    if model is None and state.properties is not None:
-        return {**state.properties, "is_sleeping": True}
-    if model is not None:
-        state.note(model)
+    wanted = state.pool.default if model is None else await asyncio.to_thread(state.pool.find, model)
+    found = state.pool.opened(wanted)
+    known = state.properties.get(wanted.name)
+    if found is None and known is not None:
+        return {**known, "is_sleeping": True}
+    if found is not None:
+        state.note(found)
+    elif model is None and wanted not in state.pool.names.first_models():
+        return unopened_record(wanted.name, state.options)
     else:
-        async with state.model(None) as opened:
+        async with state.model(wanted.name) as opened:
             state.note(opened)
-    assert state.properties is not None
-    return state.properties
-
-
-@ROUTER.get("/slots", responses=ERROR_RESPONSES)
-async def slots(request: Request) -> list[Record]:
-    """The running and queued requests of all open models, and how many more could run."""
-    state, records = server_state(request), list[Record]()
-    for model in state.pool.open:
-        answers = model.llm.telemetry.requests
-        for answer in answers:
-            live = answer.live
-            records.append(
-                {
-                    "id": len(records),
-                    "model": model.name,
-                    "is_processing": answer.is_active,
-                    "priority": answer.priority,
-                    "n_ctx": model.llm.info.n_context,
-                    "n_prompt_tokens": live.n_prompt,
-                    "n_prompt_tokens_processed": live.n_read,
-                    "n_decoded": live.n_generated,
-                    "tokens_per_second": live.decode_tok_s,
-                }
-            )
-        for _ in range(state.options.parallel - len(answers)):
-            idle = {"id": len(records), "model": model.name, "is_processing": False, "n_ctx": model.llm.info.n_context}
-            records.append(idle)
-    return records
+    return state.properties[wanted.name]

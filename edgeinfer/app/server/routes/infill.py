@@ -40,7 +40,7 @@ class InfillRequest(NativeSampling):
 async def infill(body: InfillRequest, request: Request) -> Response:
     """Fill in what stands between two texts."""
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(server_state(request).model(body.model, body.n or 1))
+        model = await held.enter_async_context(server_state(request).model(body.model, body.n or 1, request))
         before = body.input_prefix + body.prompt
         files = [(file.filename, file.text) for file in body.input_extra]
         limit = None if body.limit is None or body.limit < 0 else body.limit

@@ -22,13 +22,14 @@ from edgeinfer.app.server.anthropic_stream import (
     usage_of,
 )
 from edgeinfer.app.server.errors import ANTHROPIC_ANSWER_RESPONSES, ANTHROPIC_RESPONSES
-from edgeinfer.app.server.objects import Record, finished_stats
+from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import chat_options, messages_of
+from edgeinfer.app.server.routes.chat import n_prompt_tokens
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stream import TextStream
 
 ROUTER = APIRouter(tags=["answers"])
@@ -39,7 +40,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, as one message or as a stream of events."""
     state = server_state(request)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1))
+        model = await held.enter_async_context(state.model(body.model, 1, request))
         stream = await asyncio.to_thread(_stream, body, model, state)
         if body.stream:
             return streaming(_events(body, model, stream, state), held.pop_all().aclose, ANTHROPIC)
@@ -51,22 +52,20 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
 async def count_tokens(body: CountTokensRequest, request: Request) -> Record:
     """Count the tokens of a conversation, with the tools that go with it."""
     state, chat = server_state(request), body.as_chat()
-    async with state.model(body.model) as model:
-        options, prompts = chat_options(chat, state.defaults), model.llm.prompts
-        return {"input_tokens": await asyncio.to_thread(prompts.n_tokens, messages_of(chat.messages), options)}
+    async with state.model(body.model, 0, request) as model:
+        return {"input_tokens": await n_prompt_tokens(chat, model, state)}
 
 
 def _stream(body: MessagesRequest, model: PooledModel, state: ServerState) -> TextStream:
     """Create the stream of a request without starting it."""
     chat = body.as_chat()
     priority = chat.priority or "interactive"
-    return model.llm.chat(messages_of(chat.messages), priority=priority, **chat_options(chat, state.defaults))
+    return model.llm.chat(messages_of(chat.messages), priority=priority, **chat_options(chat, state.defaults_of(model)))
 
 
 def _message(body: MessagesRequest, model: PooledModel, stream: TextStream, state: ServerState) -> Record:
     """The whole message."""
-    (stats,) = finished_stats([stream])
-    state.metrics.answered(model.name, [stats])
+    (stats,) = state.answered(model, [stream])
     reader = ContentReader(stream)
     content = reader.push(stream.text) + reader.finish()
     blocks = blocks_of(reader.new_thoughts(), content, reader.calls, shows_thoughts=body.shows_thoughts)
@@ -86,8 +85,7 @@ async def _events(
             yield event
     for event in blocks.end():
         yield event
-    (stats,) = finished_stats([stream])
-    state.metrics.answered(model.name, [stats])
+    (stats,) = state.answered(model, [stream])
     end = ending(stream, stats, body.stop_sequences or (), blocks.n_calls)
     yield anthropic_event("message_delta", delta=end, usage=usage_of(stats))
     yield anthropic_event("message_stop")

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
 from edgeinfer.app.server.errors import OLLAMA_ANSWER_RESPONSES, APIError
+from edgeinfer.app.server.gap_prompts import gap_prompt
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_schemas import AnswerRequest, GenerateRequest, OllamaChatRequest
 from edgeinfer.app.server.ollama_wire import AnswerFrame, JsonRoute, kept_s, lines, logprob_records, tool_call_record
@@ -21,7 +22,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stream import TextStream
 
@@ -66,7 +67,7 @@ async def _answer(body: AnswerRequest, request: Request, content: Content, begin
         await state.pool.keep(body.model, 0)
         return JSONResponse(frame.empty(content("", "", []), "unload"))
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, int(begin is not None)))
+        model = await held.enter_async_context(state.model(body.model, int(begin is not None), request))
         frame.loaded()
         if body.keep_alive is not None:
             model.keep_s = kept_s(body.keep_alive)
@@ -98,10 +99,8 @@ def _options(body: AnswerRequest, model: PooledModel, state: ServerState) -> tup
         error = reason.errors()[0]
         place = ".".join(str(part) for part in error["loc"])
         raise APIError(400, f"{place}: {error['msg']}", param=place) from None
-    options = chat_options(asked, state.defaults)
+    options = chat_options(asked, state.defaults_of(model))
     options["keeps_all"] = body.truncate is False
-    if body.options is not None and body.options.repeat_last_n is not None:
-        options["penalty_window"] = body.options.repeat_last_n
     return options, messages_of(asked.messages)
 
 
@@ -114,6 +113,8 @@ def _generate(body: GenerateRequest, model: PooledModel, state: ServerState) -> 
     """An answer to a prompt; to the text of a conversation that it continues, or to the prompt alone if it is raw."""
     options, messages = _options(body, model, state)
     llm = model.llm
+    if body.suffix:
+        return llm.complete(gap_prompt(llm, body.prompt or "", body.suffix, options.get("max_tokens")), **options)
     if body.raw:
         assert body.prompt is not None
         return llm.complete(body.prompt, **options)
@@ -157,9 +158,7 @@ class _Parts:
                 yield self._frame.record({**self._content(*parts), **self._logprobs()})
 
     def _last(self, content: Record, state: ServerState) -> Record:
-        stats = self.stream.stats
-        assert stats is not None
-        state.metrics.answered(self._model.name, [stats])
+        (stats,) = state.answered(self._model, [self.stream])
         record = self._frame.last({**content, **self._logprobs()}, stats)
         if isinstance(self._body, GenerateRequest) and not self._body.raw:
             record["context"] = [*self.stream.prompt, *self.stream.tokens]  # the conversation, to be continued

@@ -50,7 +50,7 @@ async def _vectors(
 ) -> tuple[list[Floats], int]:
     """The embeddings, and the number of tokens read. `cut`: leave out the end of what does not fit in the context."""
     state = server_state(request)
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         frame.loaded()
         if body.keep_alive is not None:
             model.keep_s = kept_s(body.keep_alive)
@@ -59,7 +59,9 @@ async def _vectors(
         tokens = await asyncio.to_thread(_tokens, texts, model.llm, cut)
         disconnected = threading.Event()
         work = embedded(tokens, model.llm, state.embedding, disconnected)
-        return await unless_gone(work, request, disconnected.set)
+        vectors, n_tokens = await unless_gone(work, request, disconnected.set)
+        state.metrics.read(model.name, n_tokens)
+        return vectors, n_tokens
 
 
 def _tokens(texts: Sequence[str], llm: LLM, cut: bool) -> list[str | list[int]]:

@@ -12,8 +12,9 @@ from fastapi.responses import JSONResponse, Response
 
 import edgeinfer
 from edgeinfer.app.server.errors import OLLAMA_ANSWER_RESPONSES, OLLAMA_RESPONSES, APIError
+from edgeinfer.app.server.model_downloads import remove_model_file
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.ollama_models import listed_record, shown_record, tagged
+from edgeinfer.app.server.ollama_models import listed_record, shown_record
 from edgeinfer.app.server.ollama_pull import pull_records, require_turn, source_of
 from edgeinfer.app.server.ollama_schemas import NamedRequest, PullRequest, ShowRequest
 from edgeinfer.app.server.ollama_wire import JsonRoute, expiry_text, lines
@@ -61,12 +62,10 @@ async def tags(request: Request) -> Record:
 async def running(request: Request) -> Record:
     """List the models that are loaded."""
     state = server_state(request)
-    listed = {model.path: model for model in await asyncio.to_thread(state.pool.models)}
     records = []
     for pooled in state.pool.open:
-        model = listed.get(pooled.path)
-        if model is not None:
-            record = await asyncio.to_thread(_listed, model, state)
+        with suppress(OSError):  # its file has been removed
+            record = await asyncio.to_thread(_listed, pooled.model, state)
             del record["modified_at"]
             records.append(
                 {
@@ -128,15 +127,7 @@ async def _last(records: AsyncIterator[Record], request: Request) -> Record:
 @ROUTER.delete("/api/delete", responses=OLLAMA_RESPONSES, response_class=Response)
 async def delete(body: NamedRequest, request: Request) -> Response:
     """Delete a model that nobody uses, or take it from the list if its file is not edgeinfer's."""
-    from edgeinfer.app.removal import remove_model
-    from edgeinfer.models.store import ModelStore
-
-    pool = server_state(request).pool
-    model = await asyncio.to_thread(pool.find, body.wanted)
-    if model.path == pool.default.path:
-        raise APIError(409, f"{tagged(model.name)} is the model that this server was started with: it stays")
-    await pool.unload(model.name)
-    await asyncio.to_thread(remove_model, ModelStore(), model.name)
+    await remove_model_file(server_state(request).pool, body.wanted)
     return Response()
 
 

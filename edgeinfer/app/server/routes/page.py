@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from importlib import resources
 from types import MappingProxyType
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
+
+from edgeinfer.app.server.state import server_state
 
 ROUTER = APIRouter(include_in_schema=False)
 
@@ -51,17 +53,25 @@ PAGE_PATHS = frozenset({"/", *(f"/page/{name}" for name in FILES)})
 
 
 @ROUTER.api_route("/", methods=["GET", "HEAD"])
-def index() -> Response:
+def index(request: Request) -> Response:
     """The page."""
+    _require_page(request)
     return _file("index.html")
 
 
 @ROUTER.api_route("/page/{name}", methods=["GET", "HEAD"])
-def part(name: str) -> Response:
+def part(name: str, request: Request) -> Response:
     """A style sheet, picture or script of the page."""
+    _require_page(request)
     if name not in FILES:
         raise HTTPException(404)
     return _file(name)
+
+
+def _require_page(request: Request) -> None:
+    """Raises HTTPException if the server has no page."""
+    if "page" in server_state(request).options.without:
+        raise HTTPException(404)
 
 
 def _file(name: str) -> Response:

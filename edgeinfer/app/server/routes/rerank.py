@@ -51,10 +51,11 @@ async def rerank(body: RerankRequest, request: Request) -> Record | list[Record]
         raise APIError(400, "there are no documents to rank", param="documents")
     documents = [entry if isinstance(entry, str) else entry.text for entry in given]
     state = server_state(request)
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         disconnected = threading.Event()
         ranked = _ranked(body.query, documents, model.llm, state.embedding, disconnected)
         scores, n_tokens = await unless_gone(ranked, request, disconnected.set)
+        state.metrics.read(model.name, n_tokens)
         order = sorted(range(len(scores)), key=lambda number: -scores[number])[: body.top_n]
         if body.texts is not None:
             texts = [{"text": documents[number]} if body.return_text else {} for number in order]

@@ -1,4 +1,4 @@
-"""/v1/responses: OpenAI's Responses API, with responses kept in memory for `previous_response_id`."""
+"""POST /v1/responses: OpenAI's Responses API; responses are kept in memory for those that continue them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from edgeinfer.app.server.requests import ChatRequest, chat_options, messages_of
 from edgeinfer.app.server.responses_objects import ResponseObject
 from edgeinfer.app.server.responses_schemas import Item, ResponseRequest
 from edgeinfer.app.server.responses_stream import ResponseEvents
+from edgeinfer.app.server.routes.chat import n_prompt_tokens
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import PooledModel
+    from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stream import TextStream
 
 ROUTER = APIRouter(tags=["answers"])
@@ -34,8 +35,9 @@ async def responses(body: ResponseRequest, request: Request) -> Response:
     """Answer an input, as one response or as a stream of events."""
     state = server_state(request)
     earlier = _earlier(body, state)
+    body = _resolved(body, earlier, state)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1))
+        model = await held.enter_async_context(state.model(body.model, 1, request))
         stream = await asyncio.to_thread(_stream, body, earlier, model, state)
         answer = _Answer(body, earlier, stream, ResponseObject(body, model.name), model, state)
         if body.stream:
@@ -52,35 +54,10 @@ async def input_tokens(body: ResponseRequest, request: Request) -> Record:
     """Count the tokens of an input, with its tools and what came before it."""
     state = server_state(request)
     earlier = _earlier(body, state)
-    async with state.model(body.model) as model:
-        chat = _chat(body, earlier)
-        options, messages = chat_options(chat, state.defaults), messages_of(chat.messages)
-        prompts = model.llm.prompts
-        counted = await asyncio.to_thread(prompts.chat, messages, options)
-        return {"object": "response.input_tokens", "input_tokens": len(counted.prompt)}
-
-
-@ROUTER.get("/v1/responses/{identity}", responses=ERROR_RESPONSES)
-@ROUTER.get("/responses/{identity}", include_in_schema=False)
-async def stored(identity: str, request: Request) -> Record:
-    """A response that the server still has."""
-    found = server_state(request).responses.get(identity)
-    if found is None:
-        raise _not_found(identity)
-    return found.record
-
-
-@ROUTER.delete("/v1/responses/{identity}", responses=ERROR_RESPONSES)
-@ROUTER.delete("/responses/{identity}", include_in_schema=False)
-async def delete(identity: str, request: Request) -> Record:
-    """Forget a response."""
-    if not server_state(request).responses.delete(identity):
-        raise _not_found(identity)
-    return {"id": identity, "object": "response", "deleted": True}
-
-
-def _not_found(identity: str) -> APIError:
-    return APIError(404, f"there is no response {identity!r}: the server keeps the latest, in memory", "not_found")
+    body = _resolved(body, earlier, state)
+    async with state.model(body.model, 0, request) as model:
+        n_tokens = await n_prompt_tokens(_chat(body, earlier), model, state)
+        return {"object": "response.input_tokens", "input_tokens": n_tokens}
 
 
 def _earlier(body: ResponseRequest, state: ServerState) -> tuple[Item, ...]:
@@ -99,6 +76,13 @@ def _earlier(body: ResponseRequest, state: ServerState) -> tuple[Item, ...]:
     return found.items
 
 
+def _resolved(body: ResponseRequest, earlier: Sequence[Item], state: ServerState) -> ResponseRequest:
+    """A request whose input has the stored items that it refers to. Raises APIError."""
+    if isinstance(body.input, str):
+        return body
+    return body.model_copy(update={"input": state.responses.resolved(body.input, earlier)})
+
+
 def _chat(body: ResponseRequest, earlier: Sequence[Item]) -> ChatRequest:
     """The equivalent chat request. Raises APIError."""
     try:
@@ -110,7 +94,7 @@ def _chat(body: ResponseRequest, earlier: Sequence[Item]) -> ChatRequest:
 def _stream(body: ResponseRequest, earlier: Sequence[Item], model: PooledModel, state: ServerState) -> TextStream:
     """Create the stream of a request without starting it."""
     chat = _chat(body, earlier)
-    return model.llm.chat(messages_of(chat.messages), **chat_options(chat, state.defaults))
+    return model.llm.chat(messages_of(chat.messages), **chat_options(chat, state.defaults_of(model)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +135,7 @@ class _Answer:
         return self.frame.output(thoughts, content, reader.calls, is_cut=stats.finish_reason == "length")
 
     def _finished(self, output: list[Record], thoughts: str) -> Record:
-        (stats,) = finished_stats([self.stream])
-        self.state.metrics.answered(self.model.name, [stats])
+        (stats,) = self.state.answered(self.model, [self.stream])
         tokenizer = self.model.llm.prompts.tokenizer
         n_thoughts = len(tokenizer.encode(thoughts, add_special=False)) if thoughts else 0
         whole = self.frame.done(output, stats, n_thoughts)

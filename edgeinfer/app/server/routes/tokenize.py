@@ -53,7 +53,7 @@ class TemplateRequest(ThoughtControl):
 @ROUTER.post("/tokenize", responses=ERROR_RESPONSES)
 async def tokenize(body: TokenizeRequest, request: Request) -> Record:
     """Tokenize a text."""
-    async with server_state(request).model(body.model) as model:
+    async with server_state(request).model(body.model, 0, request) as model:
         llm = model.llm
         options = {"add_special": body.add_special, "parse_special": body.parse_special}
         tokens = await asyncio.to_thread(lambda: llm.tokenize(body.content, **options))
@@ -73,7 +73,7 @@ def _piece(piece: bytes) -> str | list[int]:
 @ROUTER.post("/detokenize", responses=ERROR_RESPONSES)
 async def detokenize(body: DetokenizeRequest, request: Request) -> Record:
     """Convert tokens to text."""
-    async with server_state(request).model(body.model) as model:
+    async with server_state(request).model(body.model, 0, request) as model:
         return {"content": await asyncio.to_thread(model.llm.detokenize, body.tokens)}
 
 
@@ -81,10 +81,10 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> Record:
 async def apply_template(body: TemplateRequest, request: Request) -> Record:
     """Render a conversation as a prompt with the chat template."""
     state = server_state(request)
-    async with state.model(body.model) as model:
+    async with state.model(body.model, 0, request) as model:
         prompts, messages = model.llm.prompts, messages_of(body.messages)
         tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
-        variables = template_variables(body, state.defaults)
+        variables = template_variables(body, state.defaults_of(model))
         begins = body.add_generation_prompt
         return {
             "prompt": await asyncio.to_thread(

@@ -141,7 +141,7 @@ def _groups(spec: ModelSpec, choice: KernelChoice, layers: Sequence[RecordLayer]
     for place, (stage, op) in enumerate(zip(stages, choice.ops, strict=True)):
         if isinstance(op, Experts):
             panels = choice.expert_panels(op).all
-            for number, weights in enumerate(zip(*op.stacks, strict=True)):
+            for number, weights in enumerate(zip(*op.all_stacks, strict=True)):
                 found = (_matrix(weight, None, panel) for weight, panel in zip(weights, panels, strict=True))
                 all_are_used = op.active == op.count
                 yield _MatrixGroup(stage, tuple(found), None if all_are_used else number, all_are_used)

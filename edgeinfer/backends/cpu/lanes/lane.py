@@ -71,7 +71,7 @@ class CpuLane:
         self.work_split = WorkSplit.even(worker_pool.n_workers)
         self._spec, self._file, self._limits, self._worker_pool = spec, file, limits, worker_pool
         self._library = library
-        self._closed = False
+        self._closed, self._adapters = False, frozenset(range(len(spec.scales)))
         embed = _embedding(spec)
         self._embedding = None if embed is None else Embedding(file, embed, learned_positions(spec, limits))
         packed = self._weights(resources.isa_name, progress)
@@ -171,7 +171,7 @@ class CpuLane:
 
     def _tape_of(self, alone: bool) -> Tape:
         """The tape of the step just begun, without LoRA adapters that no row uses, unless there were too many sets."""
-        unused = frozenset(range(len(self._spec.scales))) - self._step.adapters.used
+        unused = self._adapters - self._step.adapters.used
         if not unused:
             return self._alone_tape if alone else self._tape
         if (alone, unused) not in self._fewer:

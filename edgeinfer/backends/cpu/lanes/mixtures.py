@@ -65,7 +65,7 @@ class Mixtures:
         self._routings = [_routing(ops, place, file) for place in places]
         offsets: dict[Key, int] = {part.key: part.offset for bundle in contents.bundles for part in bundle.parts}
         self._offsets = [
-            tuple(np.array([offsets[weight, 0] for weight in matrices], np.int64) for matrices in op.stacks)
+            tuple(np.array([offsets[weight, 0] for weight in matrices], np.int64) for matrices in op.all_stacks)
             for op in self.ops
         ]
 
@@ -89,7 +89,7 @@ class Mixtures:
         Rounds follow the order of experts, in which a token's experts are summed. Raises the error of a failed read.
         """
         op = self.ops[layer]
-        chosen, tables = lowering.chosen(op), [lowering.tables[matrices] for matrices in op.stacks]
+        chosen, tables = lowering.chosen(op), [lowering.tables[matrices] for matrices in op.all_stacks]
         most = self._cache.most_at_once
         for start in range(0, len(chosen), most):
             some = chosen[start : start + most]

@@ -97,5 +97,20 @@ EXPERT_HIDDEN = np.dtype(
 )
 """Record of `kernels.experts.finish_hidden`."""
 
+LOW_ROWS = np.dtype(
+    [
+        ("lists", "i8"),
+        ("lists_stride", "i8"),
+        ("n_experts", "i8"),
+        ("rows", "i8"),  # float32[pairs, stride / 4]
+        ("stride", "i8"),
+        ("scales", "i8"),  # float32 of each token; 0: rows stay as they are
+        ("rounding", "i8"),  # ROUND_ROWS of these rows; 0: they stay floats alone
+        ("out", "i8"),  # int8 records of the rows, in the tiles of their expert's tokens
+        ("factor", "f4"),  # of all scales
+    ]
+)
+"""Record of `kernels.expert_adapters.ready_low_rows`."""
+
 MOST_EXPERTS = 1024
 """Most experts of a layer that a router can choose among."""

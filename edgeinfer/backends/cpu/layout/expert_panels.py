@@ -7,7 +7,7 @@ its experts. Loads no compiler, so that a plan can use it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from edgeinfer.backends.cpu.layout.panels import IntegerPanel, Panel, panel_for
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES
@@ -26,18 +26,29 @@ def panel_of(weight: Weight, tensors: Mapping[str, TensorInfo]) -> Panel:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterPanels:
+    """How the A and B matrices of an adapter of experts are packed, and whether it is one of down matrices."""
+
+    lora_a: Panel
+    lora_b: Panel
+    is_down: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertPanels:
-    """How the gate (None: there are none), up and down matrices of all experts of an op are packed."""
+    """How the gate (None: there are none), up and down matrices of all experts of an op are packed.
+
+    adapters  how those of its LoRA adapters are packed, in their order
+    all       the panels of `Experts.all_stacks`
+    is_plain  whether hidden rows are activation(gate) * up, without biases, adapters or shares in between
+    """
 
     gate: Panel | None
     up: Panel
     down: Panel
-    is_plain: bool = True
-    """Whether hidden rows are activation(gate) * up, without biases or shares in between."""
-
-    @property
-    def all(self) -> tuple[Panel, ...]:
-        return (*self.first, self.down)
+    adapters: tuple[AdapterPanels, ...]
+    all: tuple[Panel, ...]
+    is_plain: bool
 
     @property
     def first(self) -> tuple[Panel, ...]:
@@ -45,14 +56,24 @@ class ExpertPanels:
         return (self.up,) if self.gate is None else (self.gate, self.up)
 
     @property
+    def _source_readers(self) -> tuple[Panel, ...]:
+        """The panels that the source is multiplied by."""
+        return (*self.first, *(each.lora_a for each in self.adapters if not each.is_down))
+
+    @property
+    def _hidden_readers(self) -> tuple[Panel, ...]:
+        """The panels that hidden rows are multiplied by."""
+        return (self.down, *(each.lora_a for each in self.adapters if each.is_down))
+
+    @property
     def rounds_source(self) -> bool:
-        """Whether gate or up read rounded activations."""
-        return any(isinstance(panel, IntegerPanel) for panel in self.first)
+        """Whether a product reads rounded activations."""
+        return any(isinstance(panel, IntegerPanel) for panel in self._source_readers)
 
     @property
     def gathers_floats(self) -> bool:
-        """Whether gate or up read unrounded activations."""
-        return not all(isinstance(panel, IntegerPanel) for panel in self.first)
+        """Whether a product reads unrounded activations."""
+        return not all(isinstance(panel, IntegerPanel) for panel in self._source_readers)
 
     @property
     def is_gated(self) -> bool:
@@ -61,14 +82,19 @@ class ExpertPanels:
 
     @property
     def rounds_hidden(self) -> bool:
-        """Whether down reads rounded activations."""
-        return isinstance(self.down, IntegerPanel)
+        """Whether a product reads rounded hidden rows."""
+        return any(isinstance(panel, IntegerPanel) for panel in self._hidden_readers)
+
+    @property
+    def keeps_hidden(self) -> bool:
+        """Whether a product reads unrounded hidden rows."""
+        return not all(isinstance(panel, IntegerPanel) for panel in self._hidden_readers)
 
 
 def expert_panels(op: Experts, tensors: Mapping[str, TensorInfo]) -> ExpertPanels:
     """The panels of an op's experts. Raises UnsupportedModel if two experts have different formats."""
     found = []
-    for matrices in op.stacks:
+    for matrices in op.all_stacks:
         kinds = {tensors[name].ggml_type: name for name in {weight.tensor for weight in matrices}}
         if len(kinds) > 1:
             first, second = list(kinds.values())[:2]
@@ -76,10 +102,17 @@ def expert_panels(op: Experts, tensors: Mapping[str, TensorInfo]) -> ExpertPanel
                 f"{first} and {second} are in different formats; the CPU device takes experts of a layer in one format"
             )
         found.append(panel_of(matrices[0], tensors))
-    *gates, up, down = found
+    *gates, up, down = found[: len(op.stacks)]
+    adapters = tuple(
+        AdapterPanels(panel_of(each.lora_a[0], tensors), panel_of(each.lora_b[0], tensors), bool(each.out))
+        for each in op.adapters
+    )
     return ExpertPanels(
-        *(gates[0] if gates else None, up, down),
-        is_plain=op.biases is None and op.activation != "swiglu_oai" and not op.scales_source,
+        *(gates[0] if gates else None, up, down, adapters, tuple(found)),
+        is_plain=op.biases is None
+        and op.activation != "swiglu_oai"
+        and not op.scales_source
+        and all(each.is_down for each in adapters),
     )
 
 
@@ -90,6 +123,7 @@ class ExpertSizes:
     gathered, floats  activations of the pairs as int8 records and as floats
     hidden, up        results of gate and up products, or of both at once or up alone in the first
     records           hidden rows as int8 records
+    low, low_records  rows between the A and B matrices of a LoRA adapter, of which there are `most_lows` at a time
     """
 
     most_pairs: int = 0
@@ -101,10 +135,14 @@ class ExpertSizes:
     hidden_bytes: int = 0
     up_bytes: int = 0
     record_bytes: int = 0
+    low_bytes: int = 0
+    low_record_bytes: int = 0
+    most_lows: int = 0
 
     @property
     def total_bytes(self) -> int:
-        return self.gathered_bytes + self.float_bytes + self.hidden_bytes + self.up_bytes + self.record_bytes
+        rows = self.gathered_bytes + self.float_bytes + self.hidden_bytes + self.up_bytes + self.record_bytes
+        return rows + self.most_lows * (self.low_bytes + self.low_record_bytes)
 
 
 def record_blocks(width: int) -> int:
@@ -122,22 +160,26 @@ def expert_sizes(mixtures: Sequence[tuple[Experts, ExpertPanels]], max_tokens: i
     sizes = [_sizes(op, panels, max_tokens) for op, panels in mixtures]
     if not sizes:
         return ExpertSizes()
-    return ExpertSizes(
-        most_pairs=max(each.most_pairs for each in sizes),
-        most_experts=max(each.most_experts for each in sizes),
-        most_active=max(each.most_active for each in sizes),
-        hidden_floats=max(each.hidden_floats for each in sizes),
-        gathered_bytes=max(each.gathered_bytes for each in sizes),
-        float_bytes=max(each.float_bytes for each in sizes),
-        hidden_bytes=max(each.hidden_bytes for each in sizes),
-        up_bytes=max(each.up_bytes for each in sizes),
-        record_bytes=max(each.record_bytes for each in sizes),
-    )
+    return ExpertSizes(*(max(getattr(each, field.name) for each in sizes) for field in fields(ExpertSizes)))
+
+
+def low_rows(op: Experts) -> list[list[int]]:
+    """For each of the low rows of an op's adapters, which adapters read them: both halves if gate and up share an A."""
+    found: dict[str, list[int]] = {}
+    for number, each in enumerate(op.adapters):
+        found.setdefault(each.lora_a[0].tensor, []).append(number)
+    return list(found.values())
 
 
 def _sizes(op: Experts, panels: ExpertPanels, max_tokens: int) -> ExpertSizes:
     pairs, width, inner = max_tokens * op.active, op.up[0].columns, op.up[0].n_rows
     hidden_bytes = 4 * pairs * row_floats(inner)
+    ranks = [each.lora_b[0].columns for each in op.adapters]
+    rounded = [
+        each.lora_b[0].columns
+        for each, its_panels in zip(op.adapters, panels.adapters, strict=True)
+        if isinstance(its_panels.lora_b, IntegerPanel)
+    ]
     return ExpertSizes(
         most_pairs=pairs,
         most_experts=op.count,
@@ -148,4 +190,7 @@ def _sizes(op: Experts, panels: ExpertPanels, max_tokens: int) -> ExpertSizes:
         hidden_bytes=hidden_bytes,
         up_bytes=0 if panels.is_gated or panels.gate is None else hidden_bytes,
         record_bytes=pairs * record_blocks(inner) * RECORD_BYTES if panels.rounds_hidden else 0,
+        low_bytes=4 * pairs * row_floats(max(ranks, default=0)),
+        low_record_bytes=pairs * record_blocks(max(rounded, default=0)) * RECORD_BYTES,
+        most_lows=len(low_rows(op)),
     )

@@ -2,7 +2,7 @@
 
 In: ops of a model, its packed weights and buffers. Out: calls with their argument records. Owns the tables of panel
 addresses, the lists of each worker, and the rows of a pass's pairs of a token and an expert. The number of barriers in
-a pass does not depend on the number of experts.
+a pass does not depend on the number of experts. LoRA adapters multiply all pairs with A, then with B.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import chosen_records, records
-from edgeinfer.backends.cpu.layout.expert_panels import ExpertPanels, record_blocks, row_floats
+from edgeinfer.backends.cpu.layout.expert_panels import ExpertPanels, low_rows, record_blocks, row_floats
 from edgeinfer.backends.cpu.layout.padding import BLOCK, padded
 from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS, IntegerPanel, Panel
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES, read_records
@@ -25,7 +25,7 @@ from edgeinfer.backends.cpu.memory.packing import PanelWeights
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
 from edgeinfer.graph.operands import Weight
-from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.experts import ExpertAdapter, Experts
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.step import Floats
 from edgeinfer.jit.memory import address, aligned
@@ -36,6 +36,8 @@ GATHERED, FLOATS, HIDDEN, UP, RECORDS = (
     f"experts' {name}" for name in ("records", "floats", "hidden", "up", "hidden records")
 )
 """Rows of pairs, under the names that order calls."""
+SOURCE = "experts' source"
+"""Stands for GATHERED, FLOATS or the source itself, whichever a product reads."""
 
 
 class MoeLowering:
@@ -61,6 +63,8 @@ class MoeLowering:
             UP: sizes.up_bytes,
             RECORDS: sizes.record_bytes,
         }
+        for number in range(sizes.most_lows):
+            shapes |= {_low(number): sizes.low_bytes, _rounded(_low(number)): sizes.low_record_bytes}
         self._rows: dict[str, Bytes] = {name: aligned((n_bytes,), np.uint8) for name, n_bytes in shapes.items()}
         self._lists = self._of_workers(8 + 24 * sizes.most_experts + 8 * sizes.most_pairs)
         self._own_shares = self._of_workers(4 * row_floats(sizes.most_experts))
@@ -105,7 +109,9 @@ class MoeLowering:
         panels = self._choice.expert_panels(op)
         before = self._matmul.round(op.source) if panels.rounds_source else []
         products = self._gated(op, panels) if panels.is_gated else self._apart(op, panels)
-        return [*before, self._group(op, panels), *products, self._finish(op, panels), self._down(op, panels)]
+        products += self._adapted(op, panels, is_down=False)
+        down = [self._down(op, panels), *self._adapted(op, panels, is_down=True)]
+        return [*before, self._group(op, panels), *products, *self._finish(op, panels), *down]
 
     def chosen(self, op: Experts) -> list[int]:
         """The experts that have tokens; valid from the call that groups them to the next op of its kind."""
@@ -159,18 +165,57 @@ class MoeLowering:
         product = self._integer_product(op, op.gate, panels.gate)
         product["unit_bytes"], product["n_units"] = product["second"], 2 * product["n_units"]
         product["curve"] = _curve(op)
-        call = self._call(op, panels.gate, op.gate, product, HIDDEN)
+        call = self._call(op, panels.gate, op.gate, product, SOURCE, HIDDEN)
         call.arguments["second_table"] = address(self._table(op.up))
         return [call]
 
     def _apart(self, op: Experts, panels: ExpertPanels) -> list[Call]:
         """Gate, if there is one, and up as separate products; the call that finishes hidden rows has the activation."""
         return [
-            self._call(op, panel, matrices, self._product(op, matrices, panel), name)
+            self._call(op, panel, matrices, self._product(op, matrices, panel), SOURCE, name)
             for panel, matrices, name in zip(panels.first, op.stacks[:-1], (HIDDEN, UP), strict=False)
         ]
 
-    def _finish(self, op: Experts, panels: ExpertPanels) -> Call:
+    def _adapted(self, op: Experts, panels: ExpertPanels, *, is_down: bool) -> list[Call]:
+        """What LoRA adapters add to the products with down matrices, or with the others."""
+        made, ready, added = list[Call](), list[Call](), list[Call]()
+        for number, members in enumerate(low_rows(op)):
+            first, its_panels, low = op.adapters[members[0]], panels.adapters[members[0]], _low(number)
+            if its_panels.is_down != is_down:
+                continue
+            product = self._product(op, first.lora_a, its_panels.lora_a)
+            made.append(self._call(op, its_panels.lora_a, first.lora_a, product, HIDDEN if is_down else SOURCE, low))
+            if not is_down or isinstance(its_panels.lora_b, IntegerPanel):
+                ready.append(self._ready(op, first, its_panels.lora_b, low))
+            for each in (op.adapters[member] for member in members):
+                product = self._product(op, each.lora_b, its_panels.lora_b)
+                product["accumulate"] = 1
+                to = each.out or (UP if op.gate and each.stack == "up" else HIDDEN)
+                added.append(self._call(op, its_panels.lora_b, each.lora_b, product, low, to))
+        return [*made, *ready, *added]
+
+    def _ready(self, op: Experts, adapter: ExpertAdapter, lora_b: Panel, low: str) -> Call:
+        """The call that scales low rows, unless their sum is scaled later, and rounds them if B is of integers."""
+        args, rank = self._lists_of(np.zeros(1, chosen_records.LOW_ROWS), op), adapter.lora_b[0].columns
+        args["rows"], args["stride"] = address(self._rows[low]), 4 * row_floats(rank)
+        if not adapter.out:
+            args["scales"] = self._step.scales_at(adapter.adapter, self._buffers.rows(op.source))
+            args["factor"] = adapter.factor
+        writes = {low}
+        if isinstance(lora_b, IntegerPanel):
+            args["rounding"], args["out"] = address(self._rounding(rank)), address(self._rows[_rounded(low)])
+            writes.add(_rounded(low))
+        return Call(catalogue.READY_LOW_ROWS, args, frozenset({low}), frozenset(writes), "by tokens of experts")
+
+    def _finish(self, op: Experts, panels: ExpertPanels) -> list[Call]:
+        """The calls that weigh hidden rows by their shares: for products of integers, then, in place, for the others.
+
+        Each also activates if the products did not.
+        """
+        kinds = [True] * panels.rounds_hidden + [False] * panels.keeps_hidden
+        return [self._finished(op, panels, rounds=rounds) for rounds in kinds]
+
+    def _finished(self, op: Experts, panels: ExpertPanels, *, rounds: bool) -> Call:
         args = self._lists_of(np.zeros(1, chosen_records.EXPERT_HIDDEN), op)
         args["most_pairs"] = self._sizes.most_pairs
         args["gate"], args["up"] = address(self._rows[HIDDEN]), address(self._rows[UP]) if op.gate else 0
@@ -183,20 +228,19 @@ class MoeLowering:
             args["gate_bias"], args["up_bias"] = address(gate), address(up)
         args["scratch"], args["scratch_stride"] = address(self._own_row), self._own_row.shape[1]
         hidden = frozenset({HIDDEN} if panels.is_gated or not op.gate else {HIDDEN, UP})
-        if not panels.rounds_hidden:
+        if not rounds:
             args["out"] = args["gate"]
             return Call(catalogue.FINISH_HIDDEN, args, NOTHING, frozenset({HIDDEN}), "by pairs", hidden)
-        args["rounding"] = address(self._rounding(op))
+        args["rounding"] = address(self._rounding(op.up[0].n_rows))
         if self._matmul.alone:
             args["out"], args["own_stride"] = address(self._own_records), self._own_records.shape[1]
             return Call(catalogue.FINISH_HIDDEN, args, NOTHING, NOTHING, "all of them", hidden)
         args["out"] = address(self._rows[RECORDS])
         return Call(catalogue.FINISH_HIDDEN, args, NOTHING, frozenset({RECORDS}), "by pairs", hidden)
 
-    def _rounding(self, op: Experts) -> NDArray[np.void]:
-        """The record for rounding the hidden rows of an op."""
+    def _rounding(self, width: int) -> NDArray[np.void]:
+        """The record for rounding rows of pairs."""
         args = np.zeros(1, records.ROUND_ROWS)
-        width = op.up[0].n_rows
         args["n_blocks"], args["n_padded"] = width // BLOCK, record_blocks(width)
         self._kept.append(args)
         return args
@@ -205,7 +249,7 @@ class MoeLowering:
         """The product that adds each expert's rows to those of its tokens."""
         product = self._product(op, op.down, panels.down)
         product["accumulate"] = 1
-        return self._call(op, panels.down, op.down, product, None)
+        return self._call(op, panels.down, op.down, product, HIDDEN, op.out)
 
     def _product(self, op: Experts, matrices: tuple[Weight, ...], panel: Panel) -> NDArray[np.void]:
         make = self._integer_product if isinstance(panel, IntegerPanel) else self._float_product
@@ -236,20 +280,23 @@ class MoeLowering:
         return args
 
     def _call(
-        self, op: Experts, panel: Panel, matrices: tuple[Weight, ...], product: NDArray[np.void], to: str | None
+        self, op: Experts, panel: Panel, matrices: tuple[Weight, ...], product: NDArray[np.void], source: str, to: str
     ) -> Call:
-        """The products of all experts, each with `product`'s fields; `to`: rows of pairs, None for rows of tokens."""
+        """The products of all experts, each with `product`'s fields.
+
+        `source`: SOURCE, HIDDEN or low rows; `to`: rows of pairs, or a buffer, to the rows of whose tokens they add.
+        """
         args = self._lists_of(np.zeros(1, chosen_records.EXPERT_PRODUCTS), op)
         args["table"], args["ahead"] = address(self._table(matrices)), 1
-        out = op.out if to is None else to
-        product["out_stride"] = self._buffers.at(op.out)[1] if to is None else 4 * row_floats(matrices[0].n_rows)
-        args["out"] = self._buffers.at(op.out)[0] if to is None else address(self._rows[to])
-        args["out_stride"], args["scatters"] = 0 if to is None else product["out_stride"], to is None
-        if to is None and op.biases is not None:
+        scatters, adds = to not in self._rows, bool(product["accumulate"][0])
+        product["out_stride"] = self._buffers.at(to)[1] if scatters else 4 * row_floats(matrices[0].n_rows)
+        args["out"] = self._buffers.at(to)[0] if scatters else address(self._rows[to])
+        args["out_stride"], args["scatters"] = 0 if scatters else product["out_stride"], scatters
+        if to == op.out and op.biases is not None:
             args["bias"] = address(self._bias_rows(op.biases[2], len(matrices), 32 * int(product["n_units"][0])))
             args["most_pairs"], args["n_units"] = self._sizes.most_pairs, product["n_units"]
             args["row_stride"] = product["out_stride"]
-        reads = self._read(op, panel, product, args, is_down=to is None)
+        reads = self._read(op, panel, product, args, source)
         of_workers = np.repeat(product, 2 * self._n_workers)
         self._kept.append(of_workers)
         args["products"], args["products_stride"] = address(of_workers), 2 * of_workers.itemsize
@@ -260,28 +307,29 @@ class MoeLowering:
             if isinstance(panel, IntegerPanel)
             else catalogue.product_float(panel)
         )
-        written = frozenset({out})
-        share = f"by {product['n_units'][0]} column pairs" if to is None else "by experts"
-        return Call(kernel, args, written if to is None else NOTHING, written, share, reads, called)
+        written = frozenset({to})
+        share = f"by {product['n_units'][0]} column pairs" if scatters else "by experts"
+        if adds and not scatters:  # workers may share tokens in one product and columns in the other
+            share = f"by experts of {source}"
+        return Call(kernel, args, written if adds else NOTHING, written, share, reads, called)
 
     def _read(
-        self, op: Experts, panel: Panel, product: NDArray[np.void], args: NDArray[np.void], *, is_down: bool
+        self, op: Experts, panel: Panel, product: NDArray[np.void], args: NDArray[np.void], source: str
     ) -> frozenset[str]:
         """Set where the rows that a product reads lie; returns the names that all workers read."""
         alone = self._matmul.alone
         if not isinstance(panel, IntegerPanel):
-            stays = alone and not is_down
-            args["source"] = (
-                self._buffers.at(op.source)[0] if stays else address(self._rows[HIDDEN if is_down else FLOATS])
-            )
+            stays = alone and source == SOURCE
+            name = op.source if stays else FLOATS if source == SOURCE else source
+            args["source"] = self._buffers.at(op.source)[0] if stays else address(self._rows[name])
             args["source_stride"] = 0 if stays else product["source_stride"]
-            return frozenset({op.source if stays else HIDDEN if is_down else FLOATS})
+            return frozenset({name})
         args["source_stride"] = int(product["n_blocks"][0]) * RECORD_BYTES
-        if not alone:
-            name = RECORDS if is_down else GATHERED
+        if not alone or source not in (SOURCE, HIDDEN):
+            name = GATHERED if source == SOURCE else RECORDS if source == HIDDEN else _rounded(source)
             args["source"] = address(self._rows[name])
             return frozenset({name})
-        if is_down:
+        if source == HIDDEN:
             args["source"], product["activations_stride"] = address(self._own_records), self._own_records.shape[1]
         else:
             args["source"], product["activations_stride"] = self._buffers.rounded_at(op.source, own=True)
@@ -301,6 +349,16 @@ class MoeLowering:
             panels = [self._packed.matrix(weight, None).pieces[0].address for weight in matrices]
             self.tables[matrices] = np.array(panels, np.int64)
         return self.tables[matrices]
+
+
+def _low(number: int) -> str:
+    """The name of low rows, which lie between the products with A and with B of an adapter."""
+    return f"experts' low rows {number}"
+
+
+def _rounded(name: str) -> str:
+    """The name of the int8 records of rows."""
+    return f"{name} int8"
 
 
 def _curve(op: Experts) -> int:

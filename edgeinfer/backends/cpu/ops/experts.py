@@ -23,6 +23,8 @@ def _kernels(choice: KernelChoice, place: int, op: Experts, target: KernelTarget
             found += [catalogue.MULTIPLY_EXPERT_FLOATS, catalogue.product_float(panel)]
         else:
             found += [catalogue.MULTIPLY_EXPERTS, catalogue.product(panel, target.isa_name)]
+    if op.adapters:
+        found.append(catalogue.READY_LOW_ROWS)
     return [*found, catalogue.ROUND_ROWS] if panels.rounds_source else found
 
 
@@ -30,4 +32,4 @@ def _calls(lowering: CpuLowering, op: Experts) -> list[Call]:
     return lowering.experts.experts(op)
 
 
-OP = CpuOp(_kernels, _calls, frozenset({"activation", "biases", "scales_source"}))
+OP = CpuOp(_kernels, _calls, frozenset({"activation", "biases", "scales_source", "adapters"}))

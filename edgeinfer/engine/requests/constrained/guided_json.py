@@ -30,6 +30,8 @@ MOST_DIGITS = 20
 
 Small models otherwise tend to write digits forever.
 """
+MOST_EXPONENT_DIGITS = 2
+"""Most digits of a number's exponent: larger ones give numbers that are infinite to who reads them."""
 MOST_CLOSING = 1024
 """Most tokens for closing an answer; what takes more is cut."""
 MOST_IN_STRING = 64
@@ -130,7 +132,7 @@ class GuidedJson(Guided):
             closing[self._forced[0] if self._forced else list(self._ends)] = True
             return closing
         allowed = super().mask()
-        if not self._place.n_digits:
+        if not self._place.in_number:
             return allowed
         short = allowed & (self._tokens.leading_digits <= self._place.room)
         return short if short.any() else allowed
@@ -143,7 +145,7 @@ class GuidedJson(Guided):
 
     def _is_short(self, token: int, place: JsonPlace) -> bool:
         """Whether a token keeps the number being written short enough, or ends the answer."""
-        if not place.n_digits or token in self._ends or token >= self._n_vocab:
+        if not place.in_number or token in self._ends or token >= self._n_vocab:
             return True
         return bool(self._tokens.leading_digits[token] <= place.room)
 
@@ -233,12 +235,17 @@ class JsonPlace:
 
     def __init__(self) -> None:
         self.n_digits = 0
-        self.in_string = self._is_escaped = False
+        self.in_string = self._is_escaped = self._in_exponent = False
+
+    @property
+    def in_number(self) -> bool:
+        """Whether a number has begun, of which more digits may follow."""
+        return self.n_digits > 0 or self._in_exponent
 
     @property
     def room(self) -> int:
         """How many more digits a number that has begun may have."""
-        return max(0, MOST_DIGITS - self.n_digits)
+        return max(0, (MOST_EXPONENT_DIGITS if self._in_exponent else MOST_DIGITS) - self.n_digits)
 
     def push(self, piece: bytes) -> None:
         """Advance by more text."""
@@ -248,4 +255,7 @@ class JsonPlace:
                 self._is_escaped = byte == ord("\\") and not self._is_escaped
             else:
                 self.in_string = byte == ord('"')
-                self.n_digits = self.n_digits + 1 if ord("0") <= byte <= ord("9") else 0
+                is_digit = byte in b"0123456789"
+                begins = byte in b"eE" and self.n_digits > 0
+                self._in_exponent = begins or (self._in_exponent and (is_digit or byte in b"+-"))
+                self.n_digits = self.n_digits + 1 if is_digit else 0

@@ -54,12 +54,12 @@ def test_checking_tells_tools_and_failures(file: Path, capsys: pytest.CaptureFix
     file.write_text(table("good", 'trusted = ["add"]') + table("broken"))
     code, out, _ = run(capsys, "mcp", "check")
     assert code == 1
-    assert "good: 8 tools\n  add (trusted)  Add two numbers.\n  fail  Fail.\n" in out
+    assert "good: 9 tools\n  add (trusted)  Add two numbers.\n  fail  Fail.\n" in out
     assert "broken: failed: broken ended" in out
     assert "no licence for Tuesdays" in out
     code, out, _ = run(capsys, "mcp", "check", "good", "--json")
     (record,) = json.loads(out)["servers"]
-    assert (code, record["error"], len(record["tools"])) == (0, None, 8)
+    assert (code, record["error"], len(record["tools"])) == (0, None, 9)
 
 
 def always_calling(begin: Any, llm: Any, wanted: Any, conversation: list[Any], further: dict[str, Any]) -> Any:

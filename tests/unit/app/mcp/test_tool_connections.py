@@ -65,6 +65,14 @@ def test_a_crash_is_told_and_the_next_call_starts_it_again(connections: Connecti
     assert connections.call(good, "add", {"a": 1, "b": 1}).texts == ("2",)
 
 
+def test_one_that_refuses_goes_on(connections: Connections, server: NewServer) -> None:
+    good = server("good")
+    first = process_of(connections, good)
+    with pytest.raises(ToolServerFailed, match="transient error"):
+        connections.call(good, "refuse", {})
+    assert process_of(connections, good) == first
+
+
 def test_one_that_was_killed_between_calls(connections: Connections, server: NewServer) -> None:
     good = server("good")
     first = process_of(connections, good)

@@ -63,6 +63,11 @@ def test_other_schemas_stay() -> None:
     assert schema_of(schema) == {"type": "object", **schema}
 
 
+def test_all_names_may_begin_with_that_of_their_server() -> None:
+    remotes = [RemoteTool(A, "read", "", {}), RemoteTool(B, "get", "", {})]
+    assert [tool.name for tool in named(remotes, is_prefixed=True)] == ["a_read", "b_get"]
+
+
 def test_what_is_no_text_is_named() -> None:
     assert result_of(RemoteResult(("a", "b"), ("image",), False)).text == "a\nb\n[image: not shown]"
     assert result_of(RemoteResult((), (), True)).text == "(empty)"

@@ -17,6 +17,7 @@ import mcp_types as types
 from mcp.server import MCPServer, Server
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
 
 FLOOD_BYTES = 5_000_000
 
@@ -33,6 +34,11 @@ def good() -> MCPServer:
     def fail(reason: str) -> str:
         """Fail."""
         raise ToolError(reason)
+
+    @server.tool()
+    def refuse() -> str:
+        """Refuse with the number that clients use for a closed connection."""
+        raise MCPError(code=-32000, message="transient error")
 
     @server.tool()
     def secret() -> str:

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.layout import rounded
+from edgeinfer.backends.cpu.layout import records, rounded
 from edgeinfer.graph.ops.router import Router, Scoring
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import aligned
@@ -193,3 +193,29 @@ def test_activations_are_gathered_in_the_tiles_of_each_expert(
         assert same_bits(records, quantised(library, values[tokens]))
         start = stop
     assert start == n_pairs
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_low_rows_take_the_scales_of_their_tokens(library: KernelLibrary, workers: int) -> None:
+    experts, active, n_tokens, rank = 5, 2, 9, 64
+    shares = Router("", "", experts, active).shares(drawn(n_tokens, experts, seed=3))
+    own, n_pairs, scales = buffer(shares), n_tokens * active, drawn(n_tokens, seed=6)
+    scales[4] = 0.0
+    tokens = np.concatenate([np.flatnonzero(shares[:, expert]) for expert in range(experts)])
+    values = drawn(n_pairs, rank, seed=5)
+    values[tokens == 4] = np.inf
+    lists = aligned((workers, 8 + 24 * experts + 8 * n_pairs), np.uint8)
+    counted = {"n_experts": experts, "lists": lists, "lists_stride": lists.shape[1]}
+    group = {"shares": own, "shares_stride": own.strides[0], "count": count_of(n_tokens), "most_pairs": n_pairs}
+    call(library, catalogue.GROUP_BY_EXPERT, workers, **group, **counted)
+    rows, out = buffer(values), aligned((n_pairs * 2 * rounded.RECORD_BYTES,), np.uint8)
+    rounding = np.zeros(1, records.ROUND_ROWS)
+    rounding["n_blocks"] = rounding["n_padded"] = rank // 32
+    given = {"rows": rows, "stride": rows.strides[0], "scales": scales, "factor": 1.5, "rounding": rounding, "out": out}
+    call(library, catalogue.READY_LOW_ROWS, workers, **given, **counted)
+    factors = (scales * np.float32(1.5))[tokens, None]
+    values[tokens == 4] = 0.0
+    assert same_bits(rows, values * factors)
+    stops = np.cumsum((shares != 0).sum(axis=0)) * 2 * rounded.RECORD_BYTES
+    for start, stop, part in zip([0, *stops], stops, np.split(rows, stops // (2 * rounded.RECORD_BYTES)), strict=False):
+        assert same_bits(out[start:stop], quantised(library, part))

@@ -70,6 +70,22 @@ def test_long_numbers_end_where_they_may(tokenizer: Tokenizer) -> None:
     assert guided.mask()[digits].all()
 
 
+@pytest.mark.parametrize("begun", ["1e", "-7.25E+", "[3e-", '{"e1": 1e'])
+def test_exponents_end_before_numbers_are_infinite(tokenizer: Tokenizer, begun: str) -> None:
+    forms = {"[": {"type": "array", "items": {"type": "number"}}, "{": {"properties": {"e1": {"type": "number"}}}}
+    guided = constraint(tokenizer, forms.get(begun[0], {"type": "number"}))
+    digits = tokenizer.encode("123", add_special=False)
+    assert guided.n_allowed(tokenizer.encode(f"{begun}123", add_special=False)) == len(begun) + 2
+    follow(guided, tokenizer.encode(f"{begun}12", add_special=False))
+    assert not guided.mask()[digits].any()
+    assert not any(guided.allows(digit) for digit in digits)
+
+
+def test_an_exponent_in_a_text_is_written(tokenizer: Tokenizer) -> None:
+    guided, tokens = constraint(tokenizer, {"const": "1e999"}), tokenizer.encode('"1e999"', add_special=False)
+    assert guided.n_allowed(tokens) == len(tokens)
+
+
 def test_what_is_drafted_of_a_number_is_as_short_as_what_is_written(tokenizer: Tokenizer) -> None:
     written, tokens = constraint(tokenizer, {"type": "number"}), tokenizer.encode("-" + "1" * 30, add_special=False)
     n = written.n_allowed(tokens)

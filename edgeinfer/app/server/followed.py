@@ -1,0 +1,79 @@
+"""A stream, and how much of its prompt was read, told between its texts: llama-server's `return_progress`.
+
+In: a function that creates a stream; the engine's reports, from its own thread. Out: texts, and records of progress,
+in the server's loop. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from edgeinfer.app.server.objects import Record
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.scheduler.stream import TextStream
+
+
+class FollowedStream:
+    """A stream whose progress is told if `loop` is given."""
+
+    def __init__(self, begin: Callable[..., TextStream], loop: asyncio.AbstractEventLoop | None) -> None:
+        """`begin`: creates the stream, with the option `progress` if that is to be told."""
+        self._loop, self._begun_s = loop, time.monotonic()
+        self._told: list[Record] = []
+        self._arrived: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
+        self.stream = begin() if loop is None else begin(progress=self._report)
+
+    def take_progress(self) -> list[Record]:
+        """The progress that was not taken yet."""
+        told, self._told = self._told, []
+        return told
+
+    def chunks(self, every_s: float) -> AsyncIterator[str]:
+        """The texts as they arrive, and "" where there is progress to take."""
+        return self.beside(self.stream.chunks(every_s))
+
+    def beside(self, texts: AsyncIterator[str]) -> AsyncIterator[str]:
+        """These texts, made of the stream's, and "" where there is progress to take."""
+        return texts if self._loop is None else self._both(texts)
+
+    def stop(self) -> None:
+        """End the answer."""
+        self.stream.stop()
+
+    async def _both(self, texts: AsyncIterator[str]) -> AsyncIterator[str]:
+        reading = asyncio.create_task(self._follow(texts))
+        try:
+            while (arrived := await self._arrived.get()) is not None:
+                if isinstance(arrived, BaseException):
+                    raise arrived
+                yield arrived
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+
+    async def _follow(self, texts: AsyncIterator[str]) -> None:
+        try:
+            async for text in texts:
+                self._arrived.put_nowait(text)
+            self._arrived.put_nowait(None)
+        except Exception as reason:
+            self._arrived.put_nowait(reason)
+
+    def _report(self, what: str, done: int, total: int) -> None:
+        """Called by the engine, in its own thread."""
+        assert self._loop is not None
+        with suppress(RuntimeError):  # the loop is closed: nobody listens
+            self._loop.call_soon_threadsafe(self._tell, done, total, 1e3 * (time.monotonic() - self._begun_s))
+
+    def _tell(self, done: int, total: int, time_ms: float) -> None:
+        n_prompt = self.stream.live.n_prompt
+        n_cached = n_prompt - total
+        record = {"total": n_prompt, "cache": n_cached, "processed": n_cached + done, "time_ms": time_ms}
+        self._told.append(record)
+        self._arrived.put_nowait("")

@@ -1,0 +1,99 @@
+"""Tools of MCP servers that clients may call: those that the user trusts, as nobody is asked for each call.
+
+In: servers, calls from the event loop. Out: descriptions in llama-server's form, results. Servers are started when the
+tools are first asked for, and calls wait in threads of their own, so that answers keep theirs. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.objects import Record
+
+if TYPE_CHECKING:
+    from edgeinfer.app.mcp.connections import Connections
+    from edgeinfer.app.mcp.servers import ToolServer
+    from edgeinfer.app.mcp.toolbox import OfferedTool, Toolbox, ToolResult
+
+LOG = logging.getLogger("edgeinfer.server")
+MOST_CALLS = 16
+"""Calls that run at a time; more wait."""
+Value = TypeVar("Value")
+
+
+class ServedTools:
+    """The trusted tools of these servers. Close it; calls that run then fail."""
+
+    def __init__(self, servers: Sequence[ToolServer]) -> None:
+        self._servers = tuple(servers)
+        self._threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="tools")
+        self._lock = threading.Lock()
+        self._connections: Connections | None = None
+        self._toolbox: Toolbox | None = None
+        self._is_closed = False
+
+    async def listed(self) -> list[Record]:
+        """What the tools are. Raises APIError if the server is ending."""
+        tools = await self._in_thread(self._trusted) if self._servers else {}
+        return [_described(tool) for tool in tools.values()]
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool. Raises APIError if there is none of this name."""
+        tools = await self._in_thread(self._trusted) if self._servers else {}
+        if name not in tools or self._toolbox is None:
+            known = ", ".join(tools) or "none; `edgeinfer serve --mcp` and `trusted` in the configuration file add some"
+            raise APIError(404, f"there is no tool {name!r}; there are: {known}", "tool_not_found", "tool")
+        toolbox, text = self._toolbox, json.dumps(arguments)
+        return await self._in_thread(lambda: toolbox.call(name, text))
+
+    def close(self) -> None:
+        """End the servers; may be called twice."""
+        with self._lock:
+            connections, self._is_closed = self._connections, True
+        if connections is not None:
+            connections.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, work: Callable[[], Value]) -> Value:
+        if self._is_closed:
+            raise APIError(503, "the server is ending")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _trusted(self) -> dict[str, OfferedTool]:
+        """The tools by name; servers are started the first time."""
+        tools = self._opened().tools
+        return {name: tool for name, tool in tools.items() if tool.remote.server.trusts(tool.remote.name)}
+
+    def _opened(self) -> Toolbox:
+        from edgeinfer.app.mcp.connections import Connections
+        from edgeinfer.app.mcp.toolbox import Toolbox
+
+        with self._lock:
+            if self._toolbox is None:
+                if self._is_closed:
+                    raise APIError(503, "the server is ending")
+                self._connections = self._connections or Connections()
+                toolbox = Toolbox(self._servers, self._connections, is_prefixed=True)
+                n_trusted = sum(tool.remote.server.trusts(tool.remote.name) for tool in toolbox.tools.values())
+                for failure in toolbox.failures:
+                    LOG.warning("%s", failure)
+                LOG.info("%d of %d tools are trusted, so that clients may call them", n_trusted, len(toolbox.tools))
+                self._toolbox = toolbox
+            return self._toolbox
+
+
+def _described(tool: OfferedTool) -> Record:
+    server = tool.remote.server
+    return {
+        "tool": tool.name,
+        "display_name": f"{server.name}: {tool.remote.name}",
+        "type": "mcp",
+        "definition": tool.function,
+    }
