@@ -50,7 +50,7 @@ ROUTER_GAIN = 2.0
 """Spread of a router's scores."""
 
 
-SIZES = ("width", "layers", "ffn", "heads", "kv_heads", "vocabulary", "experts", "active")
+SIZES = ("width", "layers", "ffn", "heads", "kv_heads", "context", "vocabulary", "experts", "active")
 """Sizes that the command line may change."""
 
 

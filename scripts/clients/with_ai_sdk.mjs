@@ -1,4 +1,5 @@
-// AI SDK over @ai-sdk/openai-compatible. Runs in the folder that has node_modules; scenes as in agent_parts.py.
+// AI SDK over @ai-sdk/openai-compatible, or over what AI_SDK_PROVIDER names: openai, anthropic, ollama.
+// Runs in the folder that has node_modules; scenes as in agent_parts.py.
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, jsonSchema, Output, stepCountIs, streamText, tool } from "ai";
 
@@ -37,14 +38,21 @@ const tools = {
   }),
 };
 
+const providers = {
+  compatible: async (baseURL) => {
+    const shape = { name: "local", includeUsage: true, supportsStructuredOutputs: true };
+    return createOpenAICompatible({ ...shape, baseURL, apiKey: "none" });
+  },
+  openai: async (baseURL) => (await import("@ai-sdk/openai")).createOpenAI({ baseURL, apiKey: "none" }),
+  anthropic: async (baseURL) => (await import("@ai-sdk/anthropic")).createAnthropic({ baseURL, apiKey: "none" }),
+  ollama: async (address) => {
+    const { createOllama } = await import("ollama-ai-provider-v2");
+    return createOllama({ baseURL: address.replace(/v1$/, "api") });
+  },
+};
+
 async function ask(mode, address, messages, options) {
-  const provider = createOpenAICompatible({
-    name: "local",
-    baseURL: address,
-    apiKey: "none",
-    includeUsage: true,
-    supportsStructuredOutputs: true,
-  });
+  const provider = await providers[process.env.AI_SDK_PROVIDER ?? "compatible"](address);
   const given = {
     model: provider("test-model"),
     messages,

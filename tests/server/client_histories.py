@@ -1,5 +1,7 @@
 """Requests of real clients, as `scripts/record_client_histories.py` recorded them, and what they must keep.
 
+Those of coding agents were recorded by `scripts/clients/scripted_server.py`; their scene is "coding".
+
 Clients are none of ours: they decide what an agent's history looks like.
 """
 
@@ -10,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from edgeinfer.app.server.anthropic_schemas import MessagesRequest
 from edgeinfer.app.server.requests import ChatRequest, messages_of
 from edgeinfer.app.server.responses_schemas import ResponseRequest
 from scripts.clients.compact_histories import RecordedRequest, recorded_requests
@@ -32,6 +35,8 @@ def chat_of(request: RecordedRequest) -> ChatRequest:
     """The chat request that a request amounts to."""
     if request.path == "/v1/responses":
         return ResponseRequest.model_validate(request.body).as_chat()
+    if request.path == "/v1/messages":
+        return MessagesRequest.model_validate(request.body).as_chat()
     return ChatRequest.model_validate(request.body)
 
 

@@ -26,6 +26,8 @@ from tests.server.client_histories import chat_of, last_of_runs, named, recorded
 from tests.server.conftest import Running, served
 
 REQUESTS = recorded()
+LIMITS = {"/v1/responses": "max_output_tokens"}
+"""The field that limits an answer, where it is another than max_tokens."""
 FULL = list(last_of_runs(REQUESTS))
 """Requests that have all that was said in their runs."""
 RUNS = {named(one): [each for each in REQUESTS if named(each) == named(one)] for one in REQUESTS}
@@ -54,7 +56,7 @@ def post(http: httpx.Client, path: str, headers: dict[str, str], body: dict[str,
         return [response.json()]
     assert response.headers["content-type"].startswith("text/event-stream")
     data = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: ")]
-    if path.endswith("/chat/completions"):
+    if path == "/v1/chat/completions":
         assert data.pop() == "[DONE]"
     return [json.loads(line) for line in data]
 
@@ -68,6 +70,8 @@ def checked_answer(path: str, body: dict[str, Any], answer: list[dict[str, Any]]
         texts = [part["text"] for item in items if item["type"] == "message" for part in item["content"]]
         calls = [item for item in items if item["type"] == "function_call"]
         return "".join(texts), calls, {"completed": "stop", "incomplete": "length"}[whole["status"]]
+    if path == "/v1/messages":
+        return message_read(answer)
     if body.get("stream"):
         assert {event["object"] for event in answer} == {"chat.completion.chunk"}
         choices = [event["choices"][0] for event in answer if event["choices"]]
@@ -79,6 +83,19 @@ def checked_answer(path: str, body: dict[str, Any], answer: list[dict[str, Any]]
     choice = answer[0]["choices"][0]
     calls = [call["function"] for call in choice["message"].get("tool_calls") or ()]
     return choice["message"]["content"] or "", calls, choice["finish_reason"]
+
+
+def message_read(events: list[dict[str, Any]]) -> tuple[str, list[Any], str]:
+    """The text, calls and end of a streamed message."""
+    deltas = [event for event in events if event["type"] == "content_block_delta"]
+    text = "".join(event["delta"].get("text", "") for event in deltas)
+    begun = [each for each in events if each["type"] == "content_block_start"]
+    names = {each["index"]: each["content_block"].get("name") for each in begun}
+    inputs = [event for event in deltas if event["delta"]["type"] == "input_json_delta"]
+    calls = [{"name": names[each["index"]], "arguments": each["delta"]["partial_json"]} for each in inputs]
+    assert (events[0]["type"], events[-1]["type"]) == ("message_start", "message_stop")
+    ends = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
+    return text, calls, ends[events[-2]["delta"]["stop_reason"]]
 
 
 def schema_of(request: ChatRequest) -> dict[str, Any] | None:
@@ -98,7 +115,7 @@ def check_answered(http: httpx.Client, sent: RecordedRequest, chat: ChatRequest)
     body, schema = {**sent.body, "seed": 3}, schema_of(chat)
     is_forced = chat.tool_choice not in (None, "auto", "none") and sent.scene != "allowed"
     if not is_forced:
-        limit = next(name for name in ("max_tokens", "max_completion_tokens", "max_output_tokens") if name in body)
+        limit = LIMITS.get(sent.path, "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens")
         body[limit] = 12 if schema is None else 60
     text, calls, reason = checked_answer(sent.path, body, post(http, sent.path, sent.headers, body))
     tools = {tool.function.name: tool.function.parameters for tool in chat.tools or ()}
@@ -110,13 +127,40 @@ def check_answered(http: httpx.Client, sent: RecordedRequest, chat: ChatRequest)
     assert reason in ("stop", "length", "tool_calls")
 
 
+CODING = [one for one in RUNS if one.endswith("-coding-stream")]
+
+
+@pytest.mark.parametrize("run", CODING)
+def test_coding_agents_find_what_was_read_before(server: Running, run: str) -> None:
+    """Although lines at the beginning of what some send change with every request."""
+    http, before = server.http(), 0
+    agents = [sent for sent in RUNS[run] if sent.body.get("tools")]
+    turns = [sent for sent in agents if instructions_of(sent) == instructions_of(agents[0])]  # others: titles, memory
+    for number, sent in enumerate(turns):
+        text = json.dumps(sent.body, ensure_ascii=False)
+        changed = text.replace("cc_entrypoint=", f"cch={number:05x}; cc_entrypoint=")
+        body = {**json.loads(changed), LIMITS.get(sent.path, "max_tokens"): 1, "stream": False}
+        usage = http.post(sent.path, json=body).json()["usage"]
+        details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+        cached = usage.get("cache_read_input_tokens", details.get("cached_tokens"))
+        assert cached >= 0.9 * before
+        before = usage.get("prompt_tokens") or usage["input_tokens"] + usage.get("cache_read_input_tokens", 0)
+    assert before > 1000
+    assert len(turns) >= 3
+
+
+def instructions_of(sent: RecordedRequest) -> Any:
+    """What a request says before the conversation."""
+    return sent.body.get("system") or (sent.body.get("messages") or sent.body["input"])[0]
+
+
 def test_the_model_is_told_every_call_and_result(server: Running) -> None:
     """As the server renders them, by a template that knows no functions."""
     http = server.http()
     for sent in FULL:
         chat = chat_of(sent)
         tools = [tool.model_dump(exclude_none=True) for tool in chat.tools or ()]
-        told, marks = told_apart([message.model_dump(exclude_none=True) for message in chat.messages])
+        told, marks = told_apart(messages_of(chat.messages))
         body = {"messages": told, **({"tools": tools} if tools else {})}
         prompt = http.post("/apply-template", json=body).json()["prompt"]
         assert [mark for mark in marks if mark not in prompt] == [], named(sent)
@@ -138,7 +182,7 @@ def test_templates_are_told_every_call_and_result(tokenizer: Tokenizer, name: st
 
 
 def test_all_clients_and_scenes_are_there() -> None:
-    assert len({sent.client for sent in REQUESTS}) == 5
+    assert len({sent.client for sent in REQUESTS}) == 10
     roles = {message.role for sent in FULL for message in chat_of(sent).messages}
     assert roles == {"system", "developer", "user", "assistant", "tool"}
     texts = json.dumps([sent.body for sent in REQUESTS])

@@ -108,6 +108,33 @@ def test_calls(server: Running) -> None:
     assert after.output_text
 
 
+def test_functions_of_namespaces_are_called_by_both_names(server: Running) -> None:
+    """Codex offers the tools of MCP servers in namespaces."""
+    spaces = [
+        {"type": "namespace", "name": name, "description": "Clocks.", "tools": [CLOCK, {"type": "custom", "name": "x"}]}
+        for name in ("mcp__rome", "mcp__oslo")
+    ]
+    choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "mcp__oslo__clock"}]}
+    options = {"tools": [*spaces, CLOCK], "tool_choice": choice, "parallel_tool_calls": False, "max_output_tokens": 200}
+    with server.client().responses.stream(model="tiny", input="what time is it?", **options) as stream:
+        found = stream.get_final_response()
+    (call,) = found.output
+    assert (call.namespace, call.name, json.loads(call.arguments)) == ("mcp__oslo", "clock", {})
+    assert [(tool.type, tool.name) for tool in found.tools] == [
+        ("namespace", "mcp__rome"),
+        ("namespace", "mcp__oslo"),
+        ("function", "clock"),
+    ]
+    assert [tool.name for tool in found.tools[0].tools] == ["clock"]
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "noon"}
+    body = {"input": [call.model_dump(), result], "tools": options["tools"]}
+    told = ResponseRequest.model_validate(body).as_chat()
+    assert [each.function.name for each in told.messages[0].tool_calls or ()] == ["mcp__oslo__clock"]
+    assert [each.function.name for each in told.tools or ()] == ["mcp__rome__clock", "mcp__oslo__clock", "clock"]
+    with pytest.raises(openai.BadRequestError, match="two functions 'mcp__rome__clock'"):
+        server.client().responses.create(model="tiny", input="hi", tools=[spaces[0], spaces[0]])
+
+
 def test_a_conversation_goes_on_by_the_id_of_a_response(server: Running) -> None:
     client = server.client()
     first = client.responses.create(model="tiny", input="the rain", instructions="be brief", **OPTIONS)

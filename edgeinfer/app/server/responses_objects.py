@@ -24,7 +24,7 @@ class ResponseObject:
     """The response object in its successive states."""
 
     def __init__(self, body: ResponseRequest, model: str) -> None:
-        self._body, self._model = body, model
+        self._body, self._model, self._functions = body, model, body.functions()
         self._created = int(time.time())
         self.identity = secrets.token_hex(16)
         reasoning = body.reasoning
@@ -53,7 +53,7 @@ class ResponseObject:
             "store": body.store is not False,
             "temperature": body.temperature,
             "tool_choice": named or body.tool_choice or "auto",
-            "tools": [tool.model_dump() for tool in body.functions],
+            "tools": [tool.record() for tool in body.known_tools],
             "top_p": body.top_p,
             "usage": usage,
         }
@@ -77,7 +77,21 @@ class ResponseObject:
             items.append(self.message(content))
         if is_cut and not calls:
             items[-1]["status"] = "incomplete"
-        return [*items, *map(_call, calls)]
+        return [*items, *map(self._call, calls)]
+
+    def _call(self, call: ToolCall) -> Record:
+        """The item of a call; a function of a namespace has its own name again."""
+        identity = secrets.token_hex(12)
+        namespace, function = self._functions.get(call.name, (None, None))
+        return {
+            "type": "function_call",
+            "id": f"fc_{identity}",
+            "call_id": f"call_{identity}",
+            "name": call.name if function is None else function.name,
+            **({} if namespace is None else {"namespace": namespace}),
+            "arguments": call.arguments,
+            "status": "completed",
+        }
 
     def message(self, text: str, status: Status = "completed") -> Record:
         """The message item of the response; it has no parts yet while it is in progress."""
@@ -108,7 +122,8 @@ def input_item(item: Item) -> Record:
         kind = "output_text" if item.role == "assistant" else "input_text"
         return record | {"role": item.role, "content": _parts(item.content, kind)}
     if item.type == "function_call":
-        return record | {"call_id": item.call_id, "name": item.name, "arguments": item.arguments or "{}"}
+        namespace = {} if item.namespace is None else {"namespace": item.namespace}
+        return record | {"call_id": item.call_id, "name": item.name, **namespace, "arguments": item.arguments or "{}"}
     if item.type == "function_call_output":
         output = _parts(item.output, "input_text") if isinstance(item.output, list) else item.output or ""
         return record | {"call_id": item.call_id, "output": output}
@@ -121,15 +136,3 @@ def _parts(content: str | Sequence[MessagePart] | None, kind: str) -> list[Recor
     texts = [content] if isinstance(content, str) else [part.text or "" for part in content or ()]
     more: Record = {"annotations": [], "logprobs": []} if kind == "output_text" else {}
     return [{"type": kind, "text": text, **more} for text in texts]
-
-
-def _call(call: ToolCall) -> Record:
-    identity = secrets.token_hex(12)
-    return {
-        "type": "function_call",
-        "id": f"fc_{identity}",
-        "call_id": f"call_{identity}",
-        "name": call.name,
-        "arguments": call.arguments,
-        "status": "completed",
-    }

@@ -53,6 +53,7 @@ class Item(RequestBody):
     role: Literal["system", "developer", "user", "assistant"] | None = None
     content: Text | list[MessagePart] | None = None
     call_id: str | None = None
+    namespace: str | None = None
     name: str | None = None
     arguments: str | None = None
     output: str | list[MessagePart] | None = None
@@ -82,13 +83,21 @@ Items = Annotated[list[Item], Field(min_length=1)]
 
 
 class FlatTool(RequestBody):
-    """A function tool, with its fields at the top level."""
+    """A function tool, with its fields at the top level; or a namespace, which has functions."""
 
     type: str = "function"
     name: str | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    tools: list[FlatTool] | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The tool as a response tells it."""
+        if self.type != "namespace":
+            return self.model_dump(exclude={"tools"})
+        functions = [each.record() for each in self.tools or () if each.type == "function"]
+        return {**self.model_dump(include={"type", "name", "description"}), "tools": functions}
 
 
 class TextFormat(RequestBody):
@@ -144,9 +153,28 @@ class ResponseRequest(RequestBody):
     lora: AdapterList | None = None
 
     @property
-    def functions(self) -> list[FlatTool]:
-        """The tools that edgeinfer has: functions."""
-        return [tool for tool in self.tools or () if tool.type == "function"]
+    def known_tools(self) -> list[FlatTool]:
+        """The tools that edgeinfer has: functions, and namespaces of functions."""
+        return [tool for tool in self.tools or () if tool.type in ("function", "namespace")]
+
+    def functions(self) -> dict[str, tuple[str | None, FlatTool]]:
+        """The functions that may be called, by the names that the model knows, with their namespaces. Raises APIError.
+
+        Names may be the same in several namespaces.
+        """
+        found: dict[str, tuple[str | None, FlatTool]] = {}
+        for tool in self.known_tools:
+            is_function = tool.type == "function"
+            for each in [tool] if is_function else tool.tools or ():
+                if each.type != "function":
+                    continue
+                if not each.name:
+                    raise APIError(400, "a function needs a name", param="tools")
+                name = _full_name(None if is_function else tool.name, each.name)
+                if name in found:
+                    raise APIError(400, f"there are two functions {name!r}", param="tools")
+                found[name] = None if is_function else tool.name, each
+        return found
 
     def items(self) -> list[Item]:
         """The input as items."""
@@ -174,7 +202,7 @@ class ResponseRequest(RequestBody):
             temperature=self.temperature,
             top_p=self.top_p,
             response_format=_format(self.text),
-            tools=[_tool(tool) for tool in self.functions] or None,
+            tools=[_tool(name, tool) for name, (_, tool) in self.functions().items()] or None,
             reasoning_effort=None if self.reasoning is None else self.reasoning.effort,
             tool_choice=_chosen(choice) if isinstance(choice, NamedChoice) else choice,
             parallel_tool_calls=self.parallel_tool_calls,
@@ -208,7 +236,8 @@ def _message(item: Item, number: int) -> ChatMessage:
     if item.type == "message" and item.role is not None:
         return ChatMessage(role=item.role, content=_text(item.content, number))
     if item.type == "function_call" and item.name is not None:
-        call = MessageToolCall(id=item.call_id, function=FunctionCall(name=item.name, arguments=item.arguments or "{}"))
+        name = _full_name(item.namespace, item.name)
+        call = MessageToolCall(id=item.call_id, function=FunctionCall(name=name, arguments=item.arguments or "{}"))
         return ChatMessage(role="assistant", tool_calls=[call])
     if item.type == "function_call_output":
         return ChatMessage(role="tool", content=_text(item.output, number), tool_call_id=item.call_id)
@@ -231,10 +260,13 @@ def _text(content: str | list[MessagePart] | None, number: int) -> str:
     return one_text(part.text or "" for part in content)
 
 
-def _tool(tool: FlatTool) -> Tool:
-    if not tool.name:
-        raise APIError(400, "a function needs a name", param="tools")
-    return Tool(function=FunctionDefinition(name=tool.name, description=tool.description, parameters=tool.parameters))
+def _full_name(namespace: str | None, name: str) -> str:
+    """The name by which the model knows a function."""
+    return f"{namespace}__{name}" if namespace else name
+
+
+def _tool(name: str, tool: FlatTool) -> Tool:
+    return Tool(function=FunctionDefinition(name=name, description=tool.description, parameters=tool.parameters))
 
 
 def _chosen(choice: NamedChoice) -> NamedTool | AllowedTools:

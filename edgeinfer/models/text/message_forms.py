@@ -84,8 +84,8 @@ def _tells_calls(messages: Sequence[Message], variables: Mapping[str, object], r
 def forms_of(chat: Sequence[Message], source: str) -> Iterator[ChatForm]:
     """The messages as they are, then in one other form, then in two at a time, and so on.
 
-    Then with calls apart from text, with one call in a message, with calls in the text as the family writes them, and
-    with calls and their results in words.
+    Then with messages of one role that follow each other as one, with calls apart from text, with one call in a
+    message, with calls in the text as the family writes them, and with calls and their results in words.
     """
     tried: list[list[Message]] = []
     for number, arranged in enumerate(_arrangements(chat, source)):
@@ -102,14 +102,38 @@ def forms_of(chat: Sequence[Message], source: str) -> Iterator[ChatForm]:
 def _arrangements(chat: Sequence[Message], source: str) -> Iterator[list[Message]]:
     """The messages with calls where the template may read them; a template that names them nowhere reads none."""
     has_calls = any(message.extra.get("tool_calls") for message in chat)
+    chats = list(chat), together(chat)
     if "tool_calls" in source or not has_calls:
-        yield list(chat)
-        yield calls_apart(chat)
-        yield one_call_each(chat)
-        yield one_call_each(calls_apart(chat))
+        yield from chats
+        yield from map(calls_apart, chats)
+        yield from map(one_call_each, chats)
+        yield from (one_call_each(calls_apart(each)) for each in chats)
     if has_calls and (family := format_of(source)) is not None:
-        yield calls_as_text(chat, family[1])
-    yield calls_in_words(chat)
+        yield from (calls_as_text(each, family[1]) for each in chats)
+    in_words = calls_in_words(chat)
+    yield in_words
+    yield together(in_words)
+
+
+def together(chat: Sequence[Message]) -> list[Message]:
+    """A conversation in which messages of one role that follow each other are one; those with calls are not changed.
+
+    Some templates refuse all that is not in turns, and agents give instructions, facts and questions as messages of
+    their own.
+    """
+    told: list[Message] = []
+    for message in chat:
+        before = told[-1] if told else None
+        if before is not None and before.role == message.role and _is_text(before) and _is_text(message):
+            told[-1] = Message(message.role, f"{before.text}\n\n{message.text}")
+        else:
+            told.append(message)
+    return told
+
+
+def _is_text(message: Message) -> bool:
+    """Whether a message is nothing but text, and no result of a call."""
+    return message.role != "tool" and not message.extra and _joined(message).content == message.text
 
 
 def forms_of_tools(variables: Mapping[str, object], now: datetime) -> Iterator[dict[str, object]]:

@@ -111,7 +111,11 @@ def object_of(arguments: object) -> object:
 
 
 class ToolReader:
-    """Separates content from calls in growing text: push pieces, take what is certain, finish at the end."""
+    """Separates content from calls in growing text: push pieces, take what is certain, finish at the end.
+
+    White space between content and a call belongs to neither: templates write their own. It is between content before
+    and after calls.
+    """
 
     def __init__(self, form: ToolFormat, names: frozenset[str], parameters: Parameters | None = None) -> None:
         """`parameters`: the schemas of arguments, for forms that write them without their types."""
@@ -120,7 +124,7 @@ class ToolReader:
         self._value = _ValueEnd()
         self.calls: list[ToolCall] = []
         """The calls completed so far."""
-        self._held = ""
+        self._held = self._space = ""
         self._place: Literal["content", "call", "after"] = "content"
         self._has_content = self._is_final = False
 
@@ -150,9 +154,12 @@ class ToolReader:
         text, trigger = self._held, self._form.trigger
         at = text.find(trigger)
         if at >= 0:
-            self._held, self._place = text[at:], "call"
-            return text[:at], True
-        cut = len(text) - (0 if self._is_final else overlap(text, trigger))
+            content = text[:at].rstrip()
+            self._held, self._space, self._place = text[at:], text[len(content) : at], "call"
+            return content, True
+        cut = len(text)
+        if not self._is_final:
+            cut = len(text[: cut - overlap(text, trigger)].rstrip())
         self._held = text[cut:]
         return text[:cut], False
 
@@ -221,8 +228,8 @@ class ToolReader:
     def _no_call(self) -> tuple[str, bool]:
         """What began as a call is content."""
         n_given = len(self._form.trigger)
-        given, self._held = self._held[:n_given], self._held[n_given:]
-        self._place, self._has_content = "content", True
+        given, self._held = self._space + self._held[:n_given], self._held[n_given:]
+        self._space, self._place, self._has_content = "", "content", True
         return given, True
 
     def _after(self) -> tuple[str, bool]:
@@ -234,6 +241,8 @@ class ToolReader:
         if not rest or self._end.startswith(rest):  # at the end of an answer, the rest of what was cut off
             return "", False
         self._place = "call" if self._form.shape == "bare" and rest[0] == "{" else "content"
+        if self._place == "content":
+            self._held, self._space = self._space + rest, ""
         return "", True
 
 

@@ -271,9 +271,21 @@ def test_templates_change_their_own_lists() -> None:
 
 def test_the_templates_own_refusal_is_what_is_reported() -> None:
     with pytest.raises(BadTemplate, match="must alternate"):
-        template("gemma2").render([USER, USER])
+        template("gemma2").render([ANSWER, USER])
     with pytest.raises(BadTemplate, match="System role not supported"):
-        template("gemma2").render([SYSTEM, USER, USER])
+        template("gemma2").render([SYSTEM, ANSWER, USER])
+
+
+def test_messages_in_a_row_are_one_where_a_template_wants_turns() -> None:
+    parts = {"role": "user", "content": [{"type": "text", "text": "Of "}, {"type": "text", "text": "tin."}]}
+    one = [{"role": "user", "content": f"{USER['content']}\n\nOf tin."}, ANSWER, USER]
+    for name, taken in (("gemma2", True), ("qwen25", False)):
+        assert (template(name).render([USER, parts, ANSWER, USER]) == template(name).render(one)) is taken
+    rules = [SYSTEM, {"role": "developer", "content": "No tin."}]
+    told = template("gemma2").render([*rules, USER, parts])
+    assert told.index("Be brief.") < told.index("No tin.") < told.index("Hi there") < told.index("Of tin.")
+    with pytest.raises(BadTemplate, match="must alternate"):
+        template("gemma2").render([USER, {"role": "user", "content": [{"type": "image"}]}])
 
 
 def test_templates_of_a_file() -> None:
