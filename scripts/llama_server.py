@@ -176,6 +176,8 @@ def server_flags(given: Given) -> list[str]:
         ours += ["--allow-origin", origin]
     if "--reasoning" in given.values:  # llama-server's auto thinks wherever the template can, ours as the template says
         ours += ["--enable-thinking", "off" if given.values["--reasoning"] == "off" else "on"]
+    if "--verbose" in given.switches:
+        ours.append("--show-prompts")
     if "--pooling" in given.values:
         ours += ["--pooling", POOLING[given.values["--pooling"]]]
     off = {"slots": "--no-slots" in given.switches, "page": "--no-ui" in given.switches}

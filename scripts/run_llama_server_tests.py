@@ -1,6 +1,6 @@
 """Runs llama.cpp's own server tests against `edgeinfer serve`, and prints what they say, file by file.
 
-Run as `python scripts/run_llama_server_tests.py LLAMA_CPP --text MODEL.gguf [FILE …]`. LLAMA_CPP is the folder of
+Run as `PYTHONPATH=. python scripts/run_llama_server_tests.py LLAMA_CPP [FILE …]`. LLAMA_CPP is the folder of
 llama.cpp's sources, with `tools/server/tests` and `models/templates`, as in the source distribution of
 llama-cpp-python; the tests run in a copy of these. The interpreter (`--python`) needs pytest, openai, requests, wget,
 filelock and edgeinfer's packages. FILE names some of the tests' files, such as `test_completion`.
@@ -132,7 +132,7 @@ def run(given: argparse.Namespace, report: Path, place: Path) -> list[Outcome]:
         "STAND_IN_TEXT": str(given.text.resolve()),
         "STAND_IN_EMBEDDING": str(given.embedding or read_further(GOLDENS / "bert-f32.gguf", place / "bert.gguf")),
         "STAND_IN_RERANKER": str(given.reranker or read_further(GOLDENS / "reranker-f32.gguf", place / "ranker.gguf")),
-        "STAND_IN_INFILL": str((given.infill or given.text).resolve()),
+        "STAND_IN_INFILL": str(given.infill.resolve()),
         "NO_PROXY": "127.0.0.1,localhost",
         "PORT": str(free_port()),
     }
@@ -142,8 +142,13 @@ def run(given: argparse.Namespace, report: Path, place: Path) -> list[Outcome]:
     started: dict[str, Any] = {"cwd": place / COPIED[0], "env": environment, "check": False}
     subprocess.run([*pytest, *options], stdout=sys.stderr, **started)
     slow = subprocess.run([*pytest, "--collect-only", "-m", "slow"], stdout=subprocess.PIPE, text=True, **started)
-    names = (line.rpartition("/")[2].replace(".py", "", 1) for line in slow.stdout.splitlines() if "::" in line)
-    return [Outcome(name, "slow") for name in names]
+    return slow_outcomes(slow.stdout)
+
+
+def slow_outcomes(listing: str) -> list[Outcome]:
+    """Outcomes of the tests in a listing of pytest's, FILE::TEST[PARAMETERS] on lines of their own."""
+    lines = [line.partition("::") for line in listing.splitlines() if ".py::" in line]
+    return [Outcome(f"{Path(file).stem}::{test}", "slow") for file, _, test in lines]
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -151,7 +156,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("sources", type=Path, help="the folder of llama.cpp's sources")
     parser.add_argument("files", nargs="*", help="files of tests, such as test_completion; default: all")
-    parser.add_argument("--text", type=Path, required=True, help="a small model that writes text")
+    parser.add_argument("--text", type=Path, help="a model whose answers do not end by themselves; default: a tiny one")
     parser.add_argument("--infill", type=Path, help="a small model with fill-in-the-middle tokens")
     parser.add_argument("--embedding", type=Path, help="an embedding model; default: a tiny one")
     parser.add_argument("--reranker", type=Path, help="a reranker; default: a tiny one")
@@ -161,11 +166,20 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def written(given: Path | None, path: Path, gap: Sequence[int] = ()) -> Path:
+    """The given model, or a tiny one with random weights, whose answers go on until a limit, as the tests expect."""
+    from tests.conftest import write_tiny_llama
+
+    return given or write_tiny_llama(path, seed=3, context=4096, gap=gap)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tests and print the table; 1 if the file of reasons does not agree with it."""
     given = parsed(arguments)
     kinds = kinds_of(REASONS)
     with tempfile.TemporaryDirectory() as folder:
+        given.infill = written(given.infill or given.text, Path(folder) / "infill.gguf", gap=(3, 4, 5))
+        given.text = written(given.text, Path(folder) / "text.gguf")
         report = Path(folder) / "report.xml"
         slow = run(given, report, Path(folder) / "llama.cpp")
         outcomes = [*(explained(each, kinds) for each in outcomes_of(report)), *slow]

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.chat.commands import is_command, slash_commands
-from edgeinfer.app.chat.dialogue import Dialogue, LineCommands, Then
+from edgeinfer.app.chat.dialogue import Dialogue, GivenAnswer, LineCommands, Then
 from edgeinfer.app.cli import build_app
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import Attachment
@@ -181,11 +181,11 @@ def test_another_answer_takes_the_place_of_the_last_one(llm: LLM, dialogue: Dial
     for question in ("the rain", "an inn"):
         stream = dialogue.ask(question)
         stream.read()
-        dialogue.keep(question, stream)
+        dialogue.keep(question, GivenAnswer(stream, stream.text))
     assert LineCommands(dialogue).run("/regen").then is Then.ANSWER
     again = dialogue.ask_again()
     assert again.read() == dialogue.turns[1].answer
-    dialogue.keep_instead(again)
+    dialogue.keep_instead(GivenAnswer(again, again.text))
     assert len(dialogue.turns) == 2
     assert [turn.answer for turn in dialogue.turns] == answers(llm, ["the rain", "an inn"])
 
@@ -195,19 +195,19 @@ def test_with_a_fixed_seed_another_answer_has_the_next_seed(dialogue: Dialogue) 
     seeds = []
     stream = dialogue.ask("the rain")
     stream.read()
-    dialogue.keep("the rain", stream)
+    dialogue.keep("the rain", GivenAnswer(stream, stream.text))
     for _ in range(2):
         seeds.append(dialogue.turns[-1].stats.seed)
         stream = dialogue.ask_again()
         stream.read()
-        dialogue.keep_instead(stream)
+        dialogue.keep_instead(GivenAnswer(stream, stream.text))
     assert [*seeds, dialogue.turns[-1].stats.seed] == [5, 6, 7]
 
 
 def test_a_turn_reads_only_what_is_new(dialogue: Dialogue) -> None:
     stream = dialogue.ask("the rain")
     stream.read()
-    dialogue.keep("the rain", stream)
+    dialogue.keep("the rain", GivenAnswer(stream, stream.text))
     second = dialogue.ask("an inn")
     second.read()
     assert second.stats.n_cached > 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,7 @@ import openai
 import pytest
 import uvicorn
 
+from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.listening import ServerOptions, listen
 from edgeinfer.app.server.model_list import ModelList
@@ -31,6 +33,7 @@ from edgeinfer.models.store import LocalModel, path_model
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.steps import Progress
 from tests.conftest import write_tiny_llama
+from tests.unit.app.mcp.conftest import PATHS, PROGRAM, require_package
 
 
 @dataclass
@@ -146,6 +149,13 @@ def _run(serve: Callable[[], Coroutine[Any, Any, None]], failures: list[BaseExce
         failures.append(reason)
     finally:
         ready.set()
+
+
+def good_tools(*trusted: str, kind: str = "good") -> ToolServer:
+    """A server of the official MCP package, some of whose tools are trusted. A call may take an hour."""
+    require_package()
+    command = sys.executable, str(PROGRAM), kind
+    return ToolServer(kind, command, {"PYTHONPATH": PATHS}, trusted=frozenset(trusted), call_limit_s=3600)
 
 
 @pytest.fixture(scope="module")

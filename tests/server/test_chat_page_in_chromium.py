@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ import pytest
 
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.sessions.importing import chat_of_json
+from tests.server.chromium_page import ask, browser, ended, faults, opened, requires_chromium
 from tests.server.conftest import Running, served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+pytestmark = requires_chromium()
+__all__ = ["browser", "faults"]  # fixtures
 TIMINGS = {
     "cache_n": 20, "prompt_n": 45, "prompt_ms": 820.0, "prompt_per_second": 54.9, "predicted_n": 1312,
     "predicted_ms": 8e4, "predicted_per_second": 16.4,
@@ -39,56 +39,10 @@ def guarded(long_model: Path) -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def faults() -> list[str]:
-    """What the page or its policy complains of."""
-    return []
-
-
 @pytest.fixture
 def page(browser: Any, guarded: Running, faults: list[str]) -> Iterator[Any]:
-    """The page in a fresh browser, with the key given; it may ask this server alone, and nothing may go wrong in it."""
-    context = browser.new_context(viewport={"width": 1200, "height": 800}, accept_downloads=True)
-    found = context.new_page()
-    found.set_default_timeout(60_000)
-    asked: list[str] = []
-    found.on("pageerror", lambda error: faults.append(str(error)))
-    found.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-    found.on("request", lambda request: asked.append(request.url))
-    found.on("dialog", lambda dialog: dialog.accept())
-    found.goto(guarded.url)
-    found.fill("#key input", "wrong")
-    found.keyboard.press("Enter")
-    found.wait_for_selector("#key .fault:has-text('the key is wrong')")
-    found.fill("#key input", "secret")
-    found.keyboard.press("Enter")
-    found.wait_for_selector("#key", state="hidden")
-    found.wait_for_selector("#model option:nth-child(2)", state="attached")
-    faults[:] = [fault for fault in faults if "401" not in fault]
-    yield found
-    context.close()
-    assert faults == []
-    assert [url for url in asked if not url.startswith((guarded.url, "blob:" + guarded.url))] == []
-
-
-def ask(page: Any, text: str) -> None:
-    """Ask a question and wait for the end of its answer."""
-    page.fill("#input", text)
-    page.keyboard.press("Enter")
-    ended(page)
-
-
-def ended(page: Any) -> None:
-    page.wait_for_selector("#send", state="visible")
-    page.wait_for_selector(".message:last-child footer .actions")
+    with opened(browser, guarded, faults) as found:
+        yield found
 
 
 def texts(page: Any) -> list[str]:

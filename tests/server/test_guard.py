@@ -168,6 +168,13 @@ def test_parts_of_a_server_can_be_off(tiny_model: Path) -> None:
         assert running.http().get("/health").status_code == 200
 
 
+def test_a_server_may_show_prompts(tiny_model: Path) -> None:
+    with served(tiny_model, ServerOptions(port=0, shows_prompts=True)) as running:
+        told = running.http().post("/v1/chat/completions", json=BODY).json()
+        shown = running.http().post("/apply-template", json={"messages": BODY["messages"]}).json()["prompt"]
+        assert told["__verbose"]["prompt"].endswith(shown)
+
+
 def test_a_server_for_others_answers_to_addresses_and_to_no_strangers_names() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.5", "box.local", ""):
         options = ServerOptions(host=host, key="secret")

@@ -69,6 +69,7 @@ def test_parts_origins_and_names() -> None:
     thoughts = {word: value(ours(f"{TINY} --reasoning {word}"), "--enable-thinking") for word in ("on", "off", "auto")}
     assert thoughts == {"on": "on", "off": "off", "auto": "on"}
     assert value(ours(TINY), "--allow-origin") == "*"
+    assert ["--show-prompts" in ours(f"{TINY} {more}") for more in ("--verbose", "--jinja")] == [True, False]
 
 
 def test_servers_of_tools_are_tables_of_the_configuration(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_our_flags_are_there() -> None:
         "-m",
         "--enable-thinking",
     }
-    assert own <= parameters
+    assert own | {"--show-prompts"} <= parameters
 
 
 def _parameters() -> list[list[str]]:
@@ -138,6 +139,15 @@ def test_a_table_of_outcomes(tmp_path: Path) -> None:
     assert runner.table(outcomes).splitlines()[-1].split() == ["all", "1", "1", "1", "0", "0", "1", "0", "4"]
     assert runner.matches("test_a::test_one[x-y]", "test_a::test_one[x*]")
     assert not runner.matches("test_a::test_one[x-y]", "test_a::test_one[y*]")
+
+
+def test_slow_tests_are_those_that_pytest_lists() -> None:
+    listing = "unit/test_a.py::test_big[owner/Model.GGUF-None]\nunit/test_b.py::test_long\n\n2/4 tests collected\n"
+    found = [(each.file, each.name, each.outcome) for each in runner.slow_outcomes(listing)]
+    assert found == [
+        ("test_a", "test_a::test_big[owner/Model.GGUF-None]", "slow"),
+        ("test_b", "test_b::test_long", "slow"),
+    ]
 
 
 def test_reasons_have_kinds_and_words() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.pooled_model import PoolLimits
 from edgeinfer.app.server.state import Metrics, ServerState
 from tests.server.conftest import served
 
@@ -20,8 +21,10 @@ def test_a_burst_finds_no_more_places_than_there_are() -> None:
         opened = asyncio.Event()
 
         class Opening:
+            limits = PoolLimits()
+
             @asynccontextmanager
-            async def use(self, name: str | None) -> AsyncIterator[None]:
+            async def use(self, name: str | None, *, loads: bool) -> AsyncIterator[None]:
                 await opened.wait()
                 yield None
 

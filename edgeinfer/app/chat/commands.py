@@ -111,6 +111,7 @@ COMMANDS: tuple[ChatCommand, ...] = (
     ChatCommand("persona", "persona [NAME]", "saved system prompts", "f4", "personas", "conversation"),
     ChatCommand("attach", "attach PATH", "attach a text file or a folder", "", "attach", "conversation"),
     ChatCommand("prompt", "prompt", "show the rendered prompt with its special tokens", "", "prompt", "conversation"),
+    ChatCommand("tools", "tools", "list the tools that answers may call", "", "tools", "conversation"),
     ChatCommand("compact", "compact", "summarize the oldest messages", "", "compact", "conversation"),
     ChatCommand("temp", "temp [NUMBER]", "show or set the temperature; 0 picks the most likely token", "", "",
                 "conversation", run=_temp),

@@ -29,12 +29,15 @@ class PromptMaker(Protocol):
     """Renders conversations as prompts."""
 
     def render(
-        self, messages: Messages, tools: None = None, variables: Mapping[str, Any] = MappingProxyType({})
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> str: ...
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt: ...
 
-    def n_tokens(self, messages: Messages) -> int: ...
+    def n_tokens(self, messages: Messages, options: Options | None = None) -> int: ...
 
 
 class Prompting(Protocol):

@@ -7,9 +7,9 @@ show, and whether to answer again or to leave. A turn becomes part of the conver
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import Any
@@ -17,7 +17,16 @@ from typing import Any
 from edgeinfer.app.answer_output import stats_text
 from edgeinfer.app.chat.commands import find, slash_commands
 from edgeinfer.app.sessions.chat import Chat
-from edgeinfer.app.sessions.conversation import SUMMARY, figures_of, state_of, text_of, told_of, with_attachments
+from edgeinfer.app.sessions.conversation import (
+    SUMMARY,
+    figures_of,
+    round_messages,
+    state_of,
+    text_of,
+    told_of,
+    with_attachments,
+)
+from edgeinfer.app.sessions.records import ToolRound
 from edgeinfer.engine.requests.request import Options
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.scheduler.stream import TextStream
@@ -28,12 +37,22 @@ from edgeinfer.settings import find_option, read_value
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """What the user said, the answer, and how often it was regenerated."""
+    """What the user said, the answer, how often it was regenerated, and the calls of tools before its text."""
 
     question: str
     answer: str
     stats: Stats | None
     n_retries: int = 0
+    rounds: tuple[ToolRound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAnswer:
+    """An answer, complete or partial: its last stream, its text, and the calls of tools before it."""
+
+    stream: TextStream
+    text: str
+    rounds: tuple[ToolRound, ...] = ()
 
 
 class Dialogue:
@@ -73,28 +92,54 @@ class Dialogue:
 
     def ask(self, question: str) -> TextStream:
         """Start an answer to `question`. Raises EdgeInferError if that is impossible."""
-        return self._answer(question, self.turns, 0)
+        return self.begin(self.prompt(question))
 
     def ask_again(self) -> TextStream:
         """Start another answer to the last question; a fixed seed is increased by one. There must be a turn."""
-        last = self.turns[-1]
-        return self._answer(last.question, self.turns[:-1], last.n_retries + 1)
+        return self.begin(self.prompt(None), is_again=True)
 
-    def keep(self, question: str, stream: TextStream) -> None:
+    def prompt(self, question: str | None) -> list[dict[str, Any]]:
+        """The conversation up to a question; None: up to the last one, of which there must be one."""
+        before, asked = (self.turns, question) if question is not None else (self.turns[:-1], self.turns[-1].question)
+        told = "\n\n".join(filter(None, (self.system, self._summary)))
+        messages: list[dict[str, Any]] = [{"role": "system", "content": told}] if told else []
+        n_calls = 0
+        for turn in before:
+            messages.append({"role": "user", "content": turn.question})
+            for each in turn.rounds:
+                messages += [message.as_mapping() for message in round_messages(each, n_calls)]
+                n_calls += len(each.calls)
+            if turn.answer or not turn.rounds:
+                messages.append({"role": "assistant", "content": turn.answer})
+        return [*messages, {"role": "user", "content": asked}]
+
+    def begin(
+        self, messages: list[dict[str, Any]], further: Mapping[str, Any] | None = None, *, is_again: bool = False
+    ) -> TextStream:
+        """Start an answer to a conversation, with further options. Raises EdgeInferError if that is impossible.
+
+        `is_again`: another answer to the last question.
+        """
+        options: Any = {**self.options, **(further or {})}
+        if is_again and options.get("seed") is not None:
+            options["seed"] += self.turns[-1].n_retries + 1
+        return self._session.chat(messages, **options)
+
+    def keep(self, question: str, answer: GivenAnswer) -> None:
         """Record an answer, complete or partial, to a new question."""
-        self.turns.append(DialogueTurn(question, stream.text, stream.stats))
+        self.turns.append(DialogueTurn(question, answer.text, answer.stream.stats, rounds=answer.rounds))
         with self._writing() as chat:
             if chat is not None:
-                _, answer = chat.ask(question, (), self._model)
-                _finish(chat, answer.number, stream)
+                _, kept = chat.ask(question, (), self._model)
+                _finish(chat, kept.number, answer)
 
-    def keep_instead(self, stream: TextStream) -> None:
+    def keep_instead(self, answer: GivenAnswer) -> None:
         """Record an answer in place of the last one."""
-        last = self.turns[-1]
-        self.turns[-1] = replace(last, answer=stream.text, stats=stream.stats, n_retries=last.n_retries + 1)
+        question, n_retries = self.turns[-1].question, self.turns[-1].n_retries + 1
+        self.turns[-1] = DialogueTurn(question, answer.text, answer.stream.stats, n_retries, answer.rounds)
         with self._writing() as chat:
             if chat is not None:
-                _finish(chat, chat.answer_again(self._model).number, stream)
+                _finish(chat, chat.answer_again(self._model).number, answer)
 
     def clear(self) -> None:
         """Start a new conversation; system prompt and options stay."""
@@ -102,18 +147,6 @@ class Dialogue:
         self._summary = ""
         if self._chat is not None:
             self._chat = self._chat.successor()
-
-    def _answer(self, question: str, before: list[DialogueTurn], n_retries: int) -> TextStream:
-        told = "\n\n".join(filter(None, (self.system, self._summary)))
-        messages = [{"role": "system", "content": told}] if told else []
-        for turn in before:
-            messages += [{"role": "user", "content": turn.question}, {"role": "assistant", "content": turn.answer}]
-        messages.append({"role": "user", "content": question})
-        options = self.options.copy()
-        seed = options.get("seed")
-        if seed is not None:
-            options["seed"] = seed + n_retries
-        return self._session.chat(messages, **options)
 
     @contextmanager
     def _writing(self) -> Iterator[Chat | None]:
@@ -128,7 +161,7 @@ def turns_of(chat: Chat) -> list[DialogueTurn]:
     """The turns of the branch shown: questions with their answers."""
     said = [message for message in told_of(chat.branch) if message.role != "summary"]
     return [
-        DialogueTurn(with_attachments(question.text, question.attachments), answer.text, None)
+        DialogueTurn(with_attachments(question.text, question.attachments), answer.text, None, rounds=answer.rounds)
         for question, answer in pairwise(said)
         if (question.role, answer.role) == ("user", "assistant")
     ]
@@ -139,9 +172,12 @@ def summary_of(chat: Chat) -> str:
     return "\n\n".join(f"{SUMMARY}\n{message.text}" for message in chat.branch if message.role == "summary")
 
 
-def _finish(chat: Chat, answer: int, stream: TextStream) -> None:
-    assert stream.stats is not None
-    chat.finish(answer, text_of(stream.text, stream.stats), state_of(stream.stats), figures_of(stream.stats))
+def _finish(chat: Chat, number: int, answer: GivenAnswer) -> None:
+    stats = answer.stream.stats
+    assert stats is not None
+    if answer.rounds:
+        chat.note_rounds(number, answer.rounds)
+    chat.finish(number, text_of(answer.text, stats), state_of(stats), figures_of(stats))
 
 
 OPTION_NAMES = {"temp": "temperature", "seed": "seed"}

@@ -13,13 +13,14 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import typer
 
 from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
 from edgeinfer.app.chat.beginning import NO_EARLIER, Beginning, last_chat
 from edgeinfer.app.chat.commands import is_command
-from edgeinfer.app.chat.dialogue import Dialogue, LineCommands, Then
+from edgeinfer.app.chat.dialogue import Dialogue, GivenAnswer, LineCommands, Then
 from edgeinfer.app.disk_reading import read_since, reading_lines, skipped_lines
 from edgeinfer.app.opening.first_look import look_once
 from edgeinfer.app.opening.loading import record_speed
@@ -29,6 +30,11 @@ from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.engine.llm import LLM
 from edgeinfer.errors import EdgeInferError, EngineClosed, SessionsFailed, SessionsUnwritable
 
+if TYPE_CHECKING:
+    from edgeinfer.app.chat.tool_turns import ToolTurns
+    from edgeinfer.app.mcp.toolbox import Toolbox
+    from edgeinfer.engine.scheduler.stream import TextStream
+
 PROMPT = "> "
 HISTORY_LINES = 1000
 
@@ -37,15 +43,27 @@ class LineChat:
     """A chat at a terminal, or over a pipe if `terminal` is False."""
 
     def __init__(
-        self, llm: LLM, dialogue: Dialogue, progress: ProgressLine, *, terminal: bool, stats: bool = False
+        self,
+        llm: LLM,
+        dialogue: Dialogue,
+        progress: ProgressLine,
+        *,
+        terminal: bool,
+        stats: bool = False,
+        toolbox: Toolbox | None = None,
     ) -> None:
-        """`progress`: where prefill progress of answers is shown."""
+        """`progress`: where prefill progress of answers is shown; `toolbox`: tools that answers may call."""
         self._llm = llm
         self._dialogue = dialogue
         self._progress = progress
         self._terminal = terminal
         self._stats = stats
         self._unsaved = ""
+        self._tools: ToolTurns | None = None
+        if toolbox is not None and toolbox.tools:
+            from edgeinfer.app.chat.tool_turns import ToolTurns
+
+            self._tools = ToolTurns(toolbox, dialogue, self._print)
 
     def run(self, question: str = "") -> None:
         """Process turns until the input ends or the user leaves; `question`, if any, is the first turn.
@@ -90,15 +108,14 @@ class LineChat:
         """Answer a question (None: answer the last one again), print the answer and save it even if it was stopped."""
         dialogue = self._dialogue
         started, before = time.perf_counter(), self._llm.telemetry.weight_reads
-        stream = dialogue.ask_again() if question is None else dialogue.ask(question)
-        interrupted = print_answer(stream, progress=self._progress)
+        answer, interrupted = self._given(question)
         read, seconds = read_since(before, self._llm.telemetry.weight_reads), time.perf_counter() - started
-        stats = stream.stats
+        stats = answer.stream.stats
         assert stats is not None
         if question is None:
-            dialogue.keep_instead(stream)
+            dialogue.keep_instead(answer)
         else:
-            dialogue.keep(question, stream)
+            dialogue.keep(question, answer)
         if interrupted and not self._terminal:
             raise KeyboardInterrupt
         print_notices((*stats.notices, *(("stopped; the partial answer is saved",) if interrupted else ())))
@@ -110,6 +127,17 @@ class LineChat:
             skipped = skipped_lines(read, self._llm.info.approx)
             for line in (stats_text(stats), *reading_lines(read, seconds), *skipped):
                 typer.echo(line, err=True)
+
+    def _given(self, question: str | None) -> tuple[GivenAnswer, bool]:
+        """Generate and print an answer: with its calls of tools, and whether it was interrupted."""
+        if self._tools is not None:
+            return self._tools.answer(question)
+        stream = self._dialogue.ask_again() if question is None else self._dialogue.ask(question)
+        interrupted = self._print(stream)
+        return GivenAnswer(stream, stream.text), interrupted
+
+    def _print(self, stream: TextStream) -> bool:
+        return print_answer(stream, progress=self._progress)
 
     def _tell_unsaved(self) -> None:
         """Report once why the chat cannot be saved."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -16,6 +18,9 @@ from edgeinfer.app.command_line.options import Command, Given, takes_settings
 from edgeinfer.app.web import VARIABLE
 from edgeinfer.errors import BadSetting
 from edgeinfer.interrupts import interrupt_plainly
+
+if TYPE_CHECKING:
+    from edgeinfer.app.mcp.toolbox import Toolbox
 
 HOST, PORT = "127.0.0.1", 8000
 Host = Annotated[
@@ -29,6 +34,15 @@ Port = Annotated[
         help=f"Port with --web; 0 picks a free one. Default: {PORT}.",
         min=0,
         max=65535,
+    ),
+]
+Tools = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mcp",
+        metavar="NAME",
+        help="Let answers use the tools of this MCP server, of all, or of none; repeatable. Default: `chat` in [mcp] "
+        "of your configuration file.",
     ),
 ]
 Question = Annotated[
@@ -52,6 +66,7 @@ def chat(
     ] = False,
     host: Host = None,
     port: Port = None,
+    mcp: Tools = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Use line mode, and print statistics of each answer to stderr.")
     ] = False,
@@ -66,14 +81,16 @@ def chat(
         from edgeinfer.app.web.tab import run_tab
 
         _end(run_tab(os.environ))
+    if web and mcp:
+        raise Misuse("--web serves an app without tools; leave out --mcp, or use the page of edgeinfer serve --mcp")
     if web:
         _serve_page(given, beginning, HOST if host is None else host, PORT if port is None else port)
     if host is not None or port is not None:
         raise Misuse("--host and --port say where a page is served; use them with --web: edgeinfer chat --web")
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not (plain or stats) and _has_screen():
-        _end(_run_app(given, beginning))
-    _chat_in_lines(given, beginning, terminal=terminal, stats=stats)
+        _end(_run_app(given, beginning, mcp or ()))
+    _chat_in_lines(given, beginning, mcp or (), terminal=terminal, stats=stats)
 
 
 def _has_screen() -> bool:
@@ -85,12 +102,13 @@ def _end(code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _run_app(given: Given, beginning: Beginning) -> int:
+def _run_app(given: Given, beginning: Beginning, tool_servers: Sequence[str]) -> int:
     from edgeinfer.app.chat.beginning import typed_ahead
 
     os.environ.setdefault("ESCDELAY", ESCAPE_MS)
     gc.disable()  # until the first screen is drawn: collections would take a tenth of the start
     with typed_ahead() as typed:  # from before all that is imported here
+        from edgeinfer.app.mcp.servers import chat_servers
         from edgeinfer.app.tui.app import ChatApp
         from edgeinfer.app.tui.launch import run_app
 
@@ -100,7 +118,7 @@ def _run_app(given: Given, beginning: Beginning) -> int:
         def begins(app: ChatApp) -> None:
             app.state.beginning = replace(beginning, system=None if system is None else str(system))
 
-        return run_app(given, begins=begins, typed=typed)
+        return run_app(given, begins=begins, typed=typed, tool_servers=chat_servers(tool_servers))
 
 
 def _serve_page(given: Given, beginning: Beginning, host: str, port: int) -> NoReturn:
@@ -115,7 +133,9 @@ def _serve_page(given: Given, beginning: Beginning, host: str, port: int) -> NoR
     _end(run_web(given, host, port))
 
 
-def _chat_in_lines(given: Given, beginning: Beginning, *, terminal: bool, stats: bool) -> None:
+def _chat_in_lines(
+    given: Given, beginning: Beginning, tool_servers: Sequence[str], *, terminal: bool, stats: bool
+) -> None:
     from edgeinfer.app.chat.dialogue import Dialogue
     from edgeinfer.app.chat.line_chat import LineChat, saved_chat
     from edgeinfer.app.opening.loading import answer_options, open_llm
@@ -126,6 +146,7 @@ def _chat_in_lines(given: Given, beginning: Beginning, *, terminal: bool, stats:
     begun = replace(beginning, system=None if system is None else str(system))
     with (
         saved_chat(begun, settings.generation.system, is_kept=terminal) as chat,
+        _tools(tool_servers) as toolbox,
         open_llm(settings) as llm,
         llm.session() as session,
         ProgressLine() as progress,
@@ -133,7 +154,19 @@ def _chat_in_lines(given: Given, beginning: Beginning, *, terminal: bool, stats:
         wanted = answer_options(settings)
         wanted["progress"] = progress
         dialogue = Dialogue(session, wanted, settings.generation.system, chat, llm.info.name)
-        LineChat(llm, dialogue, progress, terminal=terminal, stats=stats).run(beginning.question)
+        LineChat(llm, dialogue, progress, terminal=terminal, stats=stats, toolbox=toolbox).run(beginning.question)
+
+
+def _tools(names: Sequence[str]) -> AbstractContextManager[Toolbox | None]:
+    """The tools of the chat's MCP servers until the context ends; None if it has no servers. Raises BadSetting."""
+    from edgeinfer.app.mcp.servers import chat_servers
+
+    servers = chat_servers(names)
+    if not servers:
+        return nullcontext()
+    from edgeinfer.app.mcp.terminal import open_tools
+
+    return open_tools(servers)
 
 
 COMMAND = Command(chat)

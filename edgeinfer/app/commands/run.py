@@ -127,9 +127,10 @@ def _tools(names: Sequence[str]) -> AbstractContextManager[Toolbox | None]:
     """The tools of these MCP servers until the context ends; None if there are no names."""
     if not names:
         return nullcontext()
+    from edgeinfer.app.mcp.servers import chosen, read_servers
     from edgeinfer.app.mcp.terminal import open_tools
 
-    return open_tools(names)
+    return open_tools(chosen(read_servers(), names))
 
 
 def _begin(

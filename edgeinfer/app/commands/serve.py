@@ -145,13 +145,17 @@ class ServeFlags:
         typer.Option(
             "--mcp",
             metavar="NAME",
-            help="MCP server of your configuration file whose trusted tools clients may call, or all; repeatable.",
+            help="MCP server of your configuration file, or all, whose trusted tools clients may call; with a key the "
+            "page asks for the others; repeatable.",
         ),
     ] = None
     without: Annotated[
         list[str] | None,
         typer.Option("--without", metavar="page|slots|metrics", help="Part of the server to turn off; repeatable."),
     ] = None
+    show_prompts: Annotated[
+        bool, typer.Option("--show-prompts", help="Send the prompts of chats with their answers (__verbose).")
+    ] = False
     max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request body.")] = (
         "16MB"
     )
@@ -203,6 +207,7 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
         aliases=_names(flags.alias, "--alias"),
         strict_names=flags.strict_names or flags.presets is not None,
         tools=chosen(read_servers(), flags.mcp) if flags.mcp else (),
+        shows_prompts=flags.show_prompts,
         tags=_names(flags.tags, "--tags"),
         without=frozenset(_checked("--without", each, get_args(Part)) for each in flags.without or ()),
         pooling=None if flags.pooling is None else _checked("--pooling", flags.pooling, get_args(Pooling)),

@@ -1,16 +1,17 @@
 """Connections to MCP servers, each kept open by a task of one thread with an event loop.
 
 In: servers; calls from any thread. Out: tools as their servers describe them, results as plain records. A server is
-started when it is first needed, and again after it ended; all end with `close`. Every wait has a limit. A failure is a
-`ToolServerFailed` whose message says what the server's last words were.
+started when it is first needed, and again after it ended; all end with `close`. Every wait has a limit, and ends as
+soon as its caller is stopped. A failure is a `ToolServerFailed` whose message says what the server's last words were.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import tempfile
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
@@ -27,11 +28,22 @@ START_LIMIT_S = 60.0
 """Seconds for a server to start and list its tools; package runners download on the first start."""
 END_LIMIT_S = 8.0
 """Seconds for a server to end: the client waits two, then terminates and kills it."""
+LOOK_S = 0.1
+"""Seconds between two looks whether who waits has been stopped."""
 MOST_PAGES = 32
 """Pages of a list of tools that are read."""
 LAST_WORDS_BYTES = 2000
 CLOSED = "Connection closed"
 """What the client itself says of a connection that ended."""
+
+
+IsStopped = Callable[[], bool]
+"""Whether the person, or the program, that a call is made for has been stopped."""
+
+
+def never() -> bool:
+    """Return False: there is nothing that stops it."""
+    return False
 
 
 class ToolServerFailed(EdgeInferError):
@@ -78,9 +90,14 @@ class Connections:
         """The tools of a server, which is started if need be. Raises ToolServerFailed."""
         return self._run(self._tools(server))
 
-    def call(self, server: ToolServer, tool: str, arguments: Mapping[str, Any]) -> RemoteResult:
-        """Call a tool. Raises ToolServerFailed if the server fails, is too slow or refuses."""
-        return self._run(self._call(server, tool, arguments))
+    def call(
+        self, server: ToolServer, tool: str, arguments: Mapping[str, Any], is_stopped: IsStopped = never
+    ) -> RemoteResult:
+        """Call a tool. Raises ToolServerFailed if the server fails, is too slow or refuses, or the caller is stopped.
+
+        The server of a call that was stopped is told so, and stays.
+        """
+        return self._run(self._call(server, tool, arguments), is_stopped)
 
     def close(self) -> None:
         """End all servers and the thread; may be called twice."""
@@ -94,12 +111,15 @@ class Connections:
         if not self._thread.is_alive():
             self._loop.close()
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, work: Coroutine[Any, Any, T], is_stopped: IsStopped = never) -> T:
         if self._is_closed:
             work.close()
             raise ToolServerFailed("the connections to MCP servers are closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
+            while not concurrent.futures.wait((future,), LOOK_S).done:
+                if is_stopped():
+                    raise ToolServerFailed("it was stopped")
             return future.result()
         except BaseException:  # for example Ctrl-C
             future.cancel()

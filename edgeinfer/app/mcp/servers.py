@@ -1,4 +1,4 @@
-"""Which MCP servers the user has: the tables `[mcp.servers.NAME]` of the configuration file.
+"""Which MCP servers the user has: the tables `[mcp.servers.NAME]` of the configuration file, and which are for chats.
 
 In: the user's file alone, as such a table may name any program: a file that lies in a folder must not start one. Out:
 frozen records, validated. Starts nothing.
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from edgeinfer.errors import BadSetting
 from edgeinfer.settings import user_config_path
@@ -20,8 +21,8 @@ from edgeinfer.settings import user_config_path
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 CALL_LIMIT_S = 60.0
 MOST_SECONDS = 3600.0
-ALL = "all"
-"""What a command line says for every server."""
+ALL, NONE = "all", "none"
+"""What a command line says for every server, and for no server although the file names some for chats."""
 KEYS = ("command", "args", "env", "cwd", "url", "headers", "trusted", "timeout")
 
 
@@ -54,20 +55,42 @@ class ToolServer:
 def read_servers(path: Path | None = None) -> tuple[ToolServer, ...]:
     """The servers of the user's file, in its order. Raises BadSetting."""
     path = path or user_config_path()
+    return tuple(
+        _server(name, record, f"{path}: [mcp.servers.{name}]")
+        for name, record in _table(path).get("servers", {}).items()
+    )
+
+
+def chat_servers(given: Sequence[str] = (), path: Path | None = None) -> tuple[ToolServer, ...]:
+    """The servers of chats: those given on the command line, else those that `chat` in [mcp] names. Raises BadSetting.
+
+    "none" alone stands for no server.
+    """
+    path = path or user_config_path()
+    if tuple(given) == (NONE,):
+        return ()
+    if not given:
+        chat = _table(path).get("chat", [])
+        given = _texts([chat] if isinstance(chat, str) else chat, f"{path}: [mcp] chat")
+    return chosen(read_servers(path), given) if given else ()
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """The table [mcp]. Raises BadSetting."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return ()
+        return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
         raise BadSetting(f"{path} is not valid TOML: {reason}") from None
     except OSError as reason:
         raise BadSetting(f"{path} cannot be read: {reason.strerror or reason}") from None
     mcp = table.get("mcp", {})
-    if not isinstance(mcp, dict) or set(mcp) - {"servers"} or not isinstance(mcp.get("servers", {}), dict):
-        raise BadSetting(f"{path}: [mcp] holds tables [mcp.servers.NAME], and nothing else")
-    return tuple(
-        _server(name, record, f"{path}: [mcp.servers.{name}]") for name, record in mcp.get("servers", {}).items()
-    )
+    if not isinstance(mcp, dict) or set(mcp) - {"servers", "chat"} or not isinstance(mcp.get("servers", {}), dict):
+        raise BadSetting(
+            f"{path}: [mcp] holds tables [mcp.servers.NAME], and chat, the servers of chats, and nothing else"
+        )
+    return mcp
 
 
 def chosen(servers: Sequence[ToolServer], names: Sequence[str]) -> tuple[ToolServer, ...]:
@@ -82,8 +105,8 @@ def chosen(servers: Sequence[ToolServer], names: Sequence[str]) -> tuple[ToolSer
 
 
 def _server(name: str, record: object, where: str) -> ToolServer:
-    if not NAME.fullmatch(name) or name == ALL:
-        raise BadSetting(f"{where}: a name has letters, digits, - and _, 32 at most, and is not {ALL}")
+    if not NAME.fullmatch(name) or name in (ALL, NONE):
+        raise BadSetting(f"{where}: a name has letters, digits, - and _, 32 at most, and is not {ALL} or {NONE}")
     if not isinstance(record, dict):
         raise BadSetting(f"{where} must be a table")
     for key in record:

@@ -14,7 +14,7 @@ import typer
 
 from edgeinfer.app.mcp.answering import Permission
 from edgeinfer.app.mcp.connections import Connections
-from edgeinfer.app.mcp.servers import chosen, read_servers
+from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.mcp.toolbox import OfferedTool, Toolbox, ToolResult
 from edgeinfer.app.plain_text import harmless
 
@@ -25,12 +25,11 @@ ANSWERS = {"y": Permission.ONCE, "a": Permission.FROM_NOW_ON, "n": Permission.NO
 
 
 @contextmanager
-def open_tools(names: Sequence[str]) -> Iterator[Toolbox]:
+def open_tools(servers: Sequence[ToolServer]) -> Iterator[Toolbox]:
     """The tools of these servers, which are started now and end with the context.
 
     A server that fails is reported, and the others are used. Raises BadSetting.
     """
-    servers = chosen(read_servers(), names)
     with Connections() as connections:
         toolbox = Toolbox(servers, connections)
         n_tools = len(toolbox.tools)

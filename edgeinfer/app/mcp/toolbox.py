@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgeinfer.app.mcp.connections import Connections, RemoteResult, RemoteTool, ToolServerFailed
+from edgeinfer.app.mcp.connections import Connections, IsStopped, RemoteResult, RemoteTool, ToolServerFailed, never
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text.tools import MOST_TOOLS, object_of
@@ -82,8 +82,11 @@ class Toolbox:
             self._tools = {tool.name: tool for tool in named(found, is_prefixed=self._is_prefixed)}
         return self._tools
 
-    def call(self, name: str, arguments: str) -> ToolResult:
-        """Call a tool by the name that the model knows; `arguments` is the text of a JSON object."""
+    def call(self, name: str, arguments: str, is_stopped: IsStopped = never) -> ToolResult:
+        """Call a tool by the name that the model knows; `arguments` is the text of a JSON object.
+
+        The call fails as soon as `is_stopped`.
+        """
         tool = self.tools.get(name)
         if tool is None:
             return ToolResult(f"There is no tool {name}. There are: {', '.join(self.tools)}", failed=True)
@@ -93,7 +96,7 @@ class Toolbox:
                 f"The arguments of {name} must be a JSON object, not: {_cut(arguments, 200)}", failed=True
             )
         try:
-            return result_of(self._connections.call(tool.remote.server, tool.remote.name, values))
+            return result_of(self._connections.call(tool.remote.server, tool.remote.name, values, is_stopped))
         except ToolServerFailed as reason:
             return ToolResult(f"The call failed: {reason}", failed=True)
 

@@ -22,6 +22,7 @@ from edgeinfer.app.server.guard import Guard, request_id_of
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.app.server.routes import ROUTES
+from edgeinfer.app.server.routes.mcp import CALL_ROUTER
 from edgeinfer.app.server.state import Metrics, ServerState
 from edgeinfer.errors import EdgeInferError
 
@@ -43,7 +44,8 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
     )
     app.state.server = ServerState(options, pool, Metrics(), defaults)
     pool.note, pool.note_closing = app.state.server.note, app.state.server.metrics.closed
-    for router in ROUTES.entries().values():
+    has_calls = options.tools and options.key is not None
+    for router in (*ROUTES.entries().values(), *((CALL_ROUTER,) if has_calls else ())):
         app.include_router(router)
     for kind in (APIError, EdgeInferError, Exception):
         app.add_exception_handler(kind, _failed)

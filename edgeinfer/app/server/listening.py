@@ -40,7 +40,8 @@ class ServerOptions:
     unknown names are refused even while one model alone is open. Without `loads_on_demand`, only /models/load loads
     one. `tags`: words that lists show with the default model. `without`: parts of the server that are off. `pooling`:
     how rows of embeddings are combined (None: as the model's file says). `tools`: MCP servers whose trusted tools
-    clients may call. Clients save the cache to files in `slot_folder`, and not without one.
+    clients may call, and the page all if there is a key. Clients save the cache to files in `slot_folder`, and not
+    without one. With `shows_prompts`, whole answers of chats have their prompts beside them.
     """
 
     host: str = "127.0.0.1"
@@ -62,6 +63,7 @@ class ServerOptions:
     without: frozenset[Part] = frozenset()
     pooling: Pooling | None = None
     tools: tuple[ToolServer, ...] = ()
+    shows_prompts: bool = False
     slot_folder: Path | None = None
 
     @property

@@ -296,7 +296,9 @@ class ModelPool:
         idle = [pooled for pooled in self._open.values() if not pooled.users]
         if not idle:
             return False
-        await self._close(min(idle, key=lambda pooled: pooled.used_s))
+        idlest = min(idle, key=lambda pooled: pooled.used_s)
+        LOG.info("%s makes room for another model; it is closed", idlest.name)
+        await self._close(idlest)
         return True
 
     async def unload(self, name: str) -> bool:

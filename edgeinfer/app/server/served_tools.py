@@ -1,6 +1,7 @@
 """Tools of MCP servers that clients may call: those that the user trusts, as nobody is asked for each call.
 
-In: servers, calls from the event loop. Out: descriptions in llama-server's form, results. Servers are started when the
+The page asks the person, so that it may call the others too. In: servers, calls from the event loop. Out: descriptions
+in llama-server's form, results. Servers are started when the
 tools are first asked for, and calls wait in threads of their own, so that answers keep theirs. Knows no HTTP.
 """
 
@@ -18,7 +19,7 @@ from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.objects import Record
 
 if TYPE_CHECKING:
-    from edgeinfer.app.mcp.connections import Connections
+    from edgeinfer.app.mcp.connections import Connections, IsStopped
     from edgeinfer.app.mcp.servers import ToolServer
     from edgeinfer.app.mcp.toolbox import OfferedTool, Toolbox, ToolResult
 
@@ -52,6 +53,18 @@ class ServedTools:
             raise APIError(404, f"there is no tool {name!r}; there are: {known}", "tool_not_found", "tool")
         toolbox, text = self._toolbox, json.dumps(arguments)
         return await self._in_thread(lambda: toolbox.call(name, text))
+
+    async def offered(self) -> tuple[tuple[OfferedTool, ...], tuple[str, ...]]:
+        """All tools, trusted or not, and why servers could not be used. Raises APIError if the server is ending."""
+        if not self._servers:
+            return (), ()
+        toolbox = await self._in_thread(self._opened)
+        return tuple(toolbox.tools.values()), tuple(toolbox.failures)
+
+    async def call_allowed(self, name: str, arguments: str, is_stopped: IsStopped) -> ToolResult:
+        """Call a tool that the person allowed; `arguments` is the text of a JSON object. Raises as `listed`."""
+        toolbox = await self._in_thread(self._opened)
+        return await self._in_thread(lambda: toolbox.call(name, arguments, is_stopped))
 
     def close(self) -> None:
         """End the servers; may be called twice."""

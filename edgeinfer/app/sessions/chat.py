@@ -10,8 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.sessions.conversation import messages_of, told_of, with_attachments
-from edgeinfer.app.sessions.records import LOST, Attachment, Figures, KeptMessage, KeptSession, MessageTree, Role, State
+from edgeinfer.app.sessions.conversation import messages_of, told_of, told_text
+from edgeinfer.app.sessions.records import (
+    LOST,
+    Attachment,
+    Figures,
+    KeptMessage,
+    KeptSession,
+    MessageTree,
+    Role,
+    State,
+    ToolRound,
+)
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import BadSetting
 
@@ -114,12 +124,18 @@ class Chat:
         Raises BadSetting if the branch does not end with an answer.
         """
         last = self.branch[-1] if self.branch else None
-        if last is None or last.role != "assistant" or not last.text.strip(LOST + " \n"):
+        is_empty = last is None or not (last.text.strip(LOST + " \n") or last.has_calls)
+        if last is None or last.role != "assistant" or is_empty:
             raise BadSetting("there is no answer to continue; ask something first")
         text = last.text if last.state == "whole" else last.text.rstrip(LOST)
         self._store.write_text(last.number, text, "writing")
         self._keep(replace(last, text=text, state="writing"))
         return self.message(last.number)
+
+    def note_rounds(self, number: int, rounds: tuple[ToolRound, ...]) -> None:
+        """Store the calls of tools that an answer has made so far."""
+        self._keep(replace(self.message(number), rounds=rounds))
+        self._store.write_rounds(number, rounds)
 
     def finish(self, number: int, text: str, state: State, figures: Figures | None) -> KeptMessage:
         """Store the final text of an answer, complete or not."""
@@ -132,7 +148,7 @@ class Chat:
         """The messages that the model gets, one to one; a summary of earlier messages comes first."""
         from edgeinfer.models.text import Message
 
-        return [Message(kept.role, with_attachments(kept.text, kept.attachments)) for kept in told_of(self.branch)]
+        return [Message(kept.role, told_text(kept)) for kept in told_of(self.branch)]
 
     def compacted(self, summary: str, n_summarised: int, model: str | None) -> None:
         """Start a branch with a summary of the first `n_summarised` of `told`, then the rest. The old branch stays."""
@@ -201,6 +217,7 @@ class Chat:
             model=message.model,
             figures=message.figures,
             attachments=message.attachments,
+            rounds=message.rounds,
         ).number
 
     def _add(
@@ -213,6 +230,7 @@ class Chat:
         model: str | None = None,
         figures: Figures | None = None,
         attachments: tuple[Attachment, ...] = (),
+        rounds: tuple[ToolRound, ...] = (),
     ) -> KeptMessage:
         if self._session is None:
             self._session = self._store.create(self._system, model)
@@ -225,6 +243,7 @@ class Chat:
             model=model,
             figures=figures,
             attachments=attachments,
+            rounds=rounds,
         )
         self._session = self._store.session(self._session.number)
         self._tree = MessageTree((*self._tree.messages, message))

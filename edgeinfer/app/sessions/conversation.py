@@ -1,8 +1,9 @@
 """What passes between a saved chat and the model: the messages that it gets, and what is saved of its answer.
 
 In: saved messages, a system prompt; `Stats`. Out: messages as chat templates expect them, user and assistant
-alternating; `Figures`, a state, a text. Summaries go into the system prompt; attachments precede the text they were
-sent with. Counts no tokens, and knows neither the database nor the engine.
+alternating, with calls of tools and their results within an answer; `Figures`, a state, a text. Summaries go into the
+system prompt; attachments precede the text they were sent with. Counts no tokens, and knows neither the database nor
+the engine.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.sessions.records import LOST, Attachment, Figures, KeptMessage, State
+from edgeinfer.app.sessions.records import LOST, Attachment, Figures, KeptMessage, State, ToolRound
 
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
@@ -26,15 +27,45 @@ def messages_of(branch: Sequence[KeptMessage], system: str | None) -> list[Messa
     from edgeinfer.models.text import Message
 
     found = [Message("system", text)] if (text := system_text(branch, system)) else []
-    said = [message for message in told_of(branch) if message.role != "summary"]
-    return [*found, *(Message(message.role, with_attachments(message.text, message.attachments)) for message in said)]
+    n_calls = 0
+    for message in told_of(branch):
+        for each in message.rounds:
+            found += round_messages(each, n_calls)
+            n_calls += len(each.calls)
+        if message.role != "summary" and (message.text.strip() or not message.has_calls):
+            found.append(Message(message.role, with_attachments(message.text, message.attachments)))
+    return found
+
+
+def round_messages(made: ToolRound, n_before: int) -> list[Message]:
+    """What an answer said, with its calls, and their results; `n_before`: calls that the conversation had before."""
+    from edgeinfer.models.text import Message
+
+    if not made.calls:
+        return []
+    ids = [f"call_{n_before + place}" for place in range(len(made.calls))]
+    told = [
+        {"id": each, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for each, call in zip(ids, made.calls, strict=True)
+    ]
+    results = [
+        Message("tool", call.result, {"tool_call_id": each, "name": call.name})
+        for each, call in zip(ids, made.calls, strict=True)
+    ]
+    return [Message("assistant", made.text, {"tool_calls": told}), *results]
 
 
 def told_of(branch: Sequence[KeptMessage]) -> tuple[KeptMessage, ...]:
     """The messages of a branch that the model gets, including summaries."""
-    said = [message for message in branch if message.role == "user" or message.text.strip()]
+    said = [message for message in branch if message.role == "user" or message.text.strip() or message.has_calls]
     unanswered = {before.number for before, after in pairwise(said) if before.role == after.role == "user"}
     return tuple(message for message in said if message.number not in unanswered)
+
+
+def told_text(message: KeptMessage) -> str:
+    """A message in one text: its attachments, or its calls of tools in words, before what it says."""
+    calls = [f"[called {call.name} {call.arguments}: {call.result}]" for each in message.rounds for call in each.calls]
+    return "\n\n".join(filter(None, [*calls, with_attachments(message.text, message.attachments)]))
 
 
 def messages_told(turns: Sequence[Mapping[str, str]]) -> list[Message]:

@@ -219,7 +219,11 @@ CREATE TRIGGER session_deleted AFTER DELETE ON sessions BEGIN
 END;
 """
 
-STEPS: tuple[str, ...] = (FIRST,)
+ROUNDS = """
+ALTER TABLE messages ADD COLUMN rounds TEXT;
+"""
+
+STEPS: tuple[str, ...] = (FIRST, ROUNDS)
 """SQL for the steps from version 0 to 1, from 1 to 2, …"""
 
 

@@ -16,8 +16,15 @@ from pathlib import Path
 
 from edgeinfer.app.plain_text import harmless
 from edgeinfer.app.sessions.conversation import fenced
-from edgeinfer.app.sessions.importing import END, FORMAT, KEY, MARK
-from edgeinfer.app.sessions.records import KeptMessage, KeptSession, MessageTree, figures_text
+from edgeinfer.app.sessions.importing import CALLS, END, FORMAT, KEY, MARK
+from edgeinfer.app.sessions.records import (
+    KeptMessage,
+    KeptSession,
+    MessageTree,
+    ToolRound,
+    figures_text,
+    rounds_plain,
+)
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import EdgeInferError, SessionsFailed
 from edgeinfer.temporary import temporary_file
@@ -90,12 +97,14 @@ def _plain(message: KeptMessage) -> dict[str, object]:
         "model": message.model,
         "figures": None if figures is None else json.loads(figures),
         "attachments": [{"name": one.name, "text": one.text} for one in message.attachments],
+        **({"rounds": rounds_plain(message.rounds)} if message.rounds else {}),
     }
 
 
 def markdown_text(session: KeptSession, branch: Sequence[KeptMessage]) -> str:
     """A branch as readable Markdown. Each part starts with a comment that says what it is."""
     said = [session.title, session.system or "", *(message.text for message in branch)]
+    said += [_calls_text(message.rounds) for message in branch]
     mark = _free_mark([*said, *(one.text for message in branch for one in message.attachments)])
     title = harmless(session.title).replace("\n", " ").strip()
     head = {KEY: FORMAT, "mark": mark, "title": session.title, "model": session.model, "created_s": session.created_s}
@@ -108,11 +117,25 @@ def markdown_text(session: KeptSession, branch: Sequence[KeptMessage]) -> str:
             about["model"] = message.model
         if _ended(message) != "whole":
             about["state"] = _ended(message)
+        if message.rounds:
+            about["rounds"] = rounds_plain(message.rounds)
+            parts.append(_part(mark, {CALLS: len(message.rounds)}, "Calls of tools", _calls_text(message.rounds), 3))
         parts.append(_part(mark, about, HEADINGS[message.role], message.text))
         for one in message.attachments:
             name = harmless(one.name).replace("\n", " ")
             parts.append(_part(mark, {"file": one.name, "n": len(one.text)}, f"File: {name}", fenced(one.text), 3))
     return "\n\n".join([*parts, f"<!-- {mark} {END} -->\n"])
+
+
+def _calls_text(rounds: Sequence[ToolRound]) -> str:
+    """Calls for people to read; what is imported is in the comment of their message."""
+    parts = []
+    for each in rounds:
+        parts += [each.text] if each.text.strip() else []
+        for call in each.calls:
+            outcome = "failed" if call.failed else "gave"
+            parts += [f"`{harmless(call.name)}` with", fenced(call.arguments), outcome, fenced(call.result)]
+    return "\n\n".join(parts)
 
 
 def _part(mark: str, about: dict[str, object], heading: str, text: str, level: int = 2) -> str:

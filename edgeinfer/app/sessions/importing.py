@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, Role, State, figures_of
+from edgeinfer.app.sessions.page_calls import with_rounds
+from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, Role, State, figures_of, rounds_of
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import SessionsFailed
 from edgeinfer.text_values import user_path
@@ -111,6 +112,7 @@ def message_from(found: Mapping[str, object], number: int, parent: int | None, t
         model=words_at(found, "model", where),
         figures=figures_of(json.dumps(found.get("figures"))),
         attachments=_attachments(found.get("attachments"), where),
+        rounds=rounds_of(json.dumps(found.get("rounds") or [])),
     )
 
 
@@ -140,6 +142,7 @@ def _own(found: Mapping[str, object]) -> Chat:
         raise ValueError('it has no list "messages"')
     messages: list[KeptMessage] = []
     seen: set[int | None] = {None}
+    objects: dict[int, Mapping[str, object]] = {}
     for place, one in enumerate(listed, 1):
         where = f"message {place}"
         if not isinstance(one, dict):
@@ -150,8 +153,9 @@ def _own(found: Mapping[str, object]) -> Chat:
         if parent not in seen or (parent is None and one.get("parent") is not None):
             raise ValueError(f'"parent" of {where} is no message before it')
         seen.add(number)
+        objects[number] = one
         messages.append(message_from(one, number, parent, words_at(one, "text", where) or "", where))
-    return session_from(found, words_at(found, "system", "the chat")), tuple(messages)
+    return session_from(found, words_at(found, "system", "the chat")), with_rounds(messages, objects)
 
 
 def _listed(listed: Sequence[object], title: str) -> Chat:
@@ -199,6 +203,8 @@ def _attachments(found: object, where: str) -> tuple[Attachment, ...]:
 
 MARK, END = "chat", "end"
 """MARK starts each comment, unless the head names another marker; END is in the last comment."""
+CALLS = "calls"
+"""Key of a comment above calls of tools, which stand before their message; the message's own comment has them too."""
 _HEAD = re.compile(r"\s*<!-- (\{.*\}) -->\n")
 _FENCED = re.compile(r"(`{3,})\n(.*)\n?\1\s*", re.DOTALL)
 
@@ -224,6 +230,8 @@ def chat_of_markdown(text: str) -> Chat:
         part, said = _about(comment, where), _said(body)
         if part.get("role") == "system":
             system = said
+        elif CALLS in part:
+            continue
         elif "file" in part:
             if not messages:
                 raise ValueError("a file stands before the first message")

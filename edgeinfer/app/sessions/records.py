@@ -11,9 +11,9 @@ import dataclasses
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 Role = Literal["user", "assistant", "summary"]
 """Author of a message. A summary replaces all messages before it and is the root of its own branch."""
@@ -38,6 +38,25 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True)
+class MadeCall:
+    """A tool that an answer called: its arguments as the text of a JSON object, and the result that the model read."""
+
+    name: str
+    arguments: str
+    result: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRound:
+    """What an answer said before it called tools, what the model thought, and the calls; the answer went on after."""
+
+    text: str
+    calls: tuple[MadeCall, ...] = ()
+    thoughts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """Statistics of an answer, as in `engine.scheduler.stats.Stats`; None for what was not measured."""
 
@@ -56,7 +75,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class KeptMessage:
-    """A message in the tree of a session. `parent` is the number of the message before it, None for a root."""
+    """A message in the tree of a session. `parent` is the number of the message before it, None for a root.
+
+    `rounds`: the calls of tools that an answer made before its text.
+    """
 
     number: int
     session: int
@@ -68,6 +90,12 @@ class KeptMessage:
     model: str | None = None
     figures: Figures | None = None
     attachments: tuple[Attachment, ...] = ()
+    rounds: tuple[ToolRound, ...] = ()
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether it called tools."""
+        return any(each.calls for each in self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +224,7 @@ def message_of(row: sqlite3.Row) -> KeptMessage:
         model=row["model"],
         figures=figures_of(row["figures"]),
         attachments=attachments_of(row["attachments"]),
+        rounds=rounds_of(row["rounds"]),
     )
 
 
@@ -238,6 +267,32 @@ def attachments_of(text: str | None) -> tuple[Attachment, ...]:
         return tuple(Attachment(str(name), str(body)) for name, body in json.loads(text or "[]"))
     except (ValueError, TypeError):
         return ()
+
+
+def rounds_text(rounds: Sequence[ToolRound]) -> str | None:
+    """Calls of tools as column text."""
+    return json.dumps(rounds_plain(rounds)) if rounds else None
+
+
+def rounds_plain(rounds: Sequence[ToolRound]) -> list[dict[str, object]]:
+    """Calls of tools as plain values, for columns and exported files."""
+    return [dataclasses.asdict(each) for each in rounds]
+
+
+def rounds_of(text: str | None) -> tuple[ToolRound, ...]:
+    """Parse calls of tools from a column."""
+    try:
+        return tuple(map(_round_of, json.loads(text or "[]")))
+    except (ValueError, TypeError, KeyError):
+        return ()
+
+
+def _round_of(found: Mapping[str, Any]) -> ToolRound:
+    calls = [
+        MadeCall(str(one["name"]), str(one["arguments"]), str(one["result"]), bool(one["failed"]))
+        for one in found["calls"]
+    ]
+    return ToolRound(str(found["text"]), tuple(calls), str(found["thoughts"]))
 
 
 TITLE_WEIGHT, QUESTION_WEIGHT, ANSWER_WEIGHT = 8.0, 4.0, 1.0

@@ -26,10 +26,12 @@ from edgeinfer.app.sessions.records import (
     KeptSession,
     Role,
     State,
+    ToolRound,
     attachments_text,
     figures_text,
     match_of,
     message_of,
+    rounds_text,
     session_of,
 )
 from edgeinfer.errors import SessionsFailed
@@ -145,11 +147,14 @@ class SessionStore:
         model: str | None = None,
         figures: Figures | None = None,
         attachments: Sequence[Attachment] = (),
+        rounds: Sequence[ToolRound] = (),
     ) -> KeptMessage:
         """Add a message after `parent` and make it the end of the displayed branch."""
         now = self._clock()
         writer = self._writer if state == "writing" else None
-        message = KeptMessage(0, session, parent, role, text, state, now, model, figures, tuple(attachments))
+        message = KeptMessage(
+            0, session, parent, role, text, state, now, model, figures, tuple(attachments), tuple(rounds)
+        )
         with self._used() as connection, transaction(connection):
             number = _insert(connection, message, writer)
             connection.execute(
@@ -199,6 +204,10 @@ class SessionStore:
             writer,
             message,
         )
+
+    def write_rounds(self, message: int, rounds: Sequence[ToolRound]) -> None:
+        """Save the calls of tools that an answer has made so far."""
+        self._write("UPDATE messages SET rounds = ? WHERE number = ?", rounds_text(rounds), message)
 
     def finish(self, message: int, text: str, state: State, figures: Figures | None) -> None:
         """Save the final text, state and figures of an answer."""
@@ -270,11 +279,12 @@ def _insert(connection: sqlite3.Connection, message: KeptMessage, writer: str | 
         _written(message.model),
         figures_text(message.figures),
         attachments_text(message.attachments),
+        rounds_text(message.rounds),
         writer,
     )
     number = connection.execute(
-        "INSERT INTO messages (session, parent, role, text, state, created_s, model, figures, attachments, writer) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO messages (session, parent, role, text, state, created_s, model, figures, attachments, rounds, "
+        "writer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     ).lastrowid
     assert number is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeinfer.app.chat.beginning import Beginning, TypedAhead
 from edgeinfer.app.opening.loading import answer_options
@@ -18,6 +18,7 @@ from edgeinfer.settings import Settings, find_option, load_settings, read_value
 if TYPE_CHECKING:
     from edgeinfer.app.catalogue.catalogue import Catalogue
     from edgeinfer.app.chat.personas import Personas
+    from edgeinfer.app.mcp.chat_tools import ChatTools
     from edgeinfer.app.sessions.autosave import Autosave
     from edgeinfer.app.sessions.snapshots import Snapshots
     from edgeinfer.app.sessions.store import SessionStore
@@ -72,6 +73,8 @@ class AppState:
     folder: Path
     """Folder for the app's histories."""
     snapshots: Snapshots | None = None
+    tools: ChatTools | None = None
+    """Tools that answers may call; None if chats have no MCP servers."""
     model: EngineModel | None = None
     catalogue: Catalogue | None = None
     """Catalogue of models, created on first use."""
@@ -85,3 +88,9 @@ class AppState:
     """Progress of opening a model, or "" if none is being opened."""
     typed: TypedAhead = field(default_factory=TypedAhead)
     """Input typed before the app took over the terminal."""
+
+    @property
+    def offered_functions(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that answers may call, as the model is told of them; none before their servers have started."""
+        toolbox = None if self.tools is None else self.tools.toolbox
+        return () if toolbox is None else tuple(tool.function for tool in toolbox.tools.values())

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.conversation import Messages
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
+    from edgeinfer.models.text.answer_reader import AnswerReader
+    from edgeinfer.models.text.tools import ToolCall
 
 Runs = tuple[tuple[int, str | None], ...]
 """A text as runs: the number of characters and their draft source, None if they were not drafted."""
@@ -52,6 +54,18 @@ class AnswerStream(Protocol):
 
     @property
     def live(self) -> RequestProgress | None: ...
+
+    @property
+    def reader(self) -> AnswerReader | None: ...
+
+    @property
+    def tool_calls(self) -> Sequence[ToolCall]: ...
+
+    @property
+    def content(self) -> str: ...
+
+    @property
+    def reasoning(self) -> str: ...
 
     def stop(self) -> None: ...
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from textual import message
 
-from edgeinfer.app.sessions.records import Figures, State
+from edgeinfer.app.sessions.records import Figures, MadeCall, State, ToolRound
 from edgeinfer.app.tui.engine import EngineModel, Runs
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
+    from edgeinfer.app.mcp.answering import Permission
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.models.text import Message
 
@@ -168,6 +169,52 @@ class Answered(message.Message, bubble=False):
         self.runs = runs
         self.notices = notices
         self.n_summarised = n_summarised
+
+
+class RoundBegun(message.Message, bubble=False):
+    """An answer calls tools after the text of this round, which has no calls yet.
+
+    `n_shown`: characters that the buffer got of the round, since the answer or its last round began.
+    """
+
+    def __init__(self, job: int, begun: ToolRound, n_shown: int) -> None:
+        super().__init__()
+        self.job = job
+        self.begun = begun
+        self.n_shown = n_shown
+
+
+class CallBegun(message.Message, bubble=False):
+    """An answer is about to call a tool, or to ask whether it may."""
+
+    def __init__(self, job: int, name: str) -> None:
+        super().__init__()
+        self.job = job
+        self.name = name
+
+
+class CallAsked(message.Message, bubble=False):
+    """Asks whether a tool may be called; the engine thread waits for `answer`.
+
+    `server`, `tool`: by the server's own names; `arguments`: the text of a JSON object.
+    """
+
+    def __init__(self, job: int, server: str, tool: str, arguments: str, answer: Callable[[Permission], None]) -> None:
+        super().__init__()
+        self.job = job
+        self.server = server
+        self.tool = tool
+        self.arguments = arguments
+        self.answer = answer
+
+
+class CallMade(message.Message, bubble=False):
+    """A tool was called, or was not allowed to be; the call belongs to the last round of the answer."""
+
+    def __init__(self, job: int, call: MadeCall) -> None:
+        super().__init__()
+        self.job = job
+        self.call = call
 
 
 class Notified(message.Message, bubble=False):

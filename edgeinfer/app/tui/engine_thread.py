@@ -25,6 +25,7 @@ from edgeinfer.app.tui.engine_work import EngineWork, Host
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:  # the thread itself imports the compute code, after the first screen is drawn
+    from edgeinfer.app.mcp.chat_tools import ChatTools
     from edgeinfer.app.sessions.snapshots import Snapshots
     from edgeinfer.engine.scheduler.stats import RequestProgress
 
@@ -34,10 +35,12 @@ PATIENCE_S = 10.0
 class EngineThread:
     """Start once, give it jobs from a single thread, then close."""
 
-    def __init__(self, host: Host, opening: Opening, snapshots: Snapshots | None = None) -> None:
+    def __init__(
+        self, host: Host, opening: Opening, snapshots: Snapshots | None = None, tools: ChatTools | None = None
+    ) -> None:
         self._host = host
         self.text_buffer = TextBuffer(lambda: host.post_message(Grown()))
-        self._work = EngineWork(host, self.text_buffer, opening, snapshots)
+        self._work = EngineWork(host, self.text_buffer, opening, snapshots, tools)
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._waiting: list[Job] = []
         self._current: Job | None = None

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,8 +28,8 @@ from edgeinfer.app.tui.engine import (
     ModelSession,
     Opening,
     ReadingsOfModel,
-    runs_of,
 )
+from edgeinfer.app.tui.engine_answer import JobAnswer
 from edgeinfer.app.tui.engine_messages import (
     Answered,
     AnswerJob,
@@ -52,7 +53,9 @@ from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
     from edgeinfer.app.chat.context import Turn
+    from edgeinfer.app.mcp.chat_tools import ChatTools
     from edgeinfer.app.sessions.snapshots import Snapshots
+    from edgeinfer.app.tui.text.calls import ShownText
     from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.scheduler.stats import Stats
 
@@ -86,8 +89,16 @@ class _Opened:
 class EngineWork:
     """The open model, its session, and the chat whose tokens are in the session."""
 
-    def __init__(self, host: Host, text_buffer: TextBuffer, opening: Opening, snapshots: Snapshots | None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        text_buffer: TextBuffer,
+        opening: Opening,
+        snapshots: Snapshots | None,
+        tools: ChatTools | None = None,
+    ) -> None:
         self._host = host
+        self._tools = tools
         self._text_buffer = text_buffer
         self._opening = opening
         self._snapshots = snapshots
@@ -270,20 +281,30 @@ class EngineWork:
             return
         options = job.options.copy()
         options["progress"] = lambda what, done, total: self._post(PromptRead(done, total))
-        stream: AnswerStream | None = None
+        answer = self._job_answer(replace(job, options=options), session)
         try:
             self._enter(job.chat)
-            stream = session.chat(job.messages, **options)
-            self._make(job.number, stream, job.stopped)
+            answer.generate()
         except Exception as error:  # keep the text generated so far
-            text = job.before + ("" if stream is None else stream.text)
-            self._post(Answered(job.number, text, "failed", None, (), (reason_of(error),)))
+            self._post(Answered(job.number, answer.text, "failed", None, (), (reason_of(error),)))
             return
+        stream = answer.stream
+        assert stream is not None
         stats = stream.stats
         assert stats is not None
-        runs, text = runs_of(stream.marks, len(job.before)), job.before + text_of(stream.text, stats)
-        self._post(Answered(job.number, text, state_of(stats), figures_of(stats), runs, stats.notices))
+        state: State = "stopped" if answer.is_broken_off else state_of(stats)
+        text = text_of(answer.text, stats)
+        self._post(Answered(job.number, text, state, figures_of(stats), answer.runs, stats.notices))
         self._note(stats)
+
+    def _job_answer(self, job: AnswerJob, session: ModelSession) -> JobAnswer:
+        """The answer of a job, which may call the chat's tools if there are any."""
+        make = partial(self._make, job.number, job.stopped)
+        if self._tools is None:
+            return JobAnswer(job, session, make)
+        from edgeinfer.app.tui.engine_tools import ToolAnswerJob
+
+        return ToolAnswerJob(job, session, make, self._tools, self._post)
 
     def _summarise(self, job: Summarise) -> None:
         from edgeinfer.app.chat.context import Compaction, plan_compaction
@@ -302,7 +323,7 @@ class EngineWork:
                 return
             compaction = Compaction(session, plan, count, n_context, {"temperature": 0.0})
             for stream in compaction.streams():
-                self._make(job.number, stream, job.stopped)
+                self._make(job.number, job.stopped, stream)
         except Exception as error:
             self._post(Answered(job.number, "", "failed", None, (), (reason_of(error),)))
             return
@@ -310,14 +331,21 @@ class EngineWork:
         state: State = "whole" if summary else "stopped"
         self._post(Answered(job.number, summary or "", state, None, (), (), plan.first_kept))
 
-    def _make(self, number: int, stream: AnswerStream, stopped: threading.Event) -> None:
-        """Generate an answer piece by piece; if it was cancelled before it began, stop at once."""
+    def _make(
+        self, number: int, stopped: threading.Event, stream: AnswerStream, shown: ShownText | None = None
+    ) -> None:
+        """Generate an answer piece by piece; if it was cancelled before it began, stop at once.
+
+        `shown`: what is shown of it; None: all of it.
+        """
         self.stream = stream
         try:
             if stopped.is_set():  # cancelled before there was a stream to stop
                 stream.stop()
             for piece in stream:
-                self._text_buffer.add(number, piece)
+                self._text_buffer.add(number, piece if shown is None else shown.push(piece))
+            if shown is not None:
+                self._text_buffer.add(number, shown.finish())
         finally:
             self.stream = None
 

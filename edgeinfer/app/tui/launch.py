@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ from edgeinfer.errors import SessionsUnwritable
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from edgeinfer.app.mcp.chat_tools import ChatTools
+    from edgeinfer.app.mcp.servers import ToolServer
     from edgeinfer.app.opening.face import WatchedFace
     from edgeinfer.app.tui.engine import Opening
     from edgeinfer.settings import Settings
@@ -41,13 +43,15 @@ def run_app(
     opening: Opening | None = None,
     begins: Callable[[ChatApp], None] | None = None,
     typed: TypedAhead | None = None,
+    tool_servers: Sequence[ToolServer] = (),
 ) -> int:
     """Run the app until the user exits. Returns its exit code. Raises BadSetting, SessionsFailed.
 
-    `opening`: replaces `open_model`; `begins`: called with the app before it runs; `typed`: input typed until then.
+    `opening`: replaces `open_model`; `begins`: called with the app before it runs; `typed`: input typed until then;
+    `tool_servers`: the MCP servers whose tools answers may call.
     """
     sys.setswitchinterval(SWITCH_S)
-    with opened(overrides, opening) as app:
+    with opened(overrides, opening, tool_servers) as app:
         if begins is not None:
             begins(app)
         app.state.typed = typed or app.state.typed
@@ -55,15 +59,17 @@ def run_app(
 
 
 @contextmanager
-def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> Iterator[ChatApp]:
+def opened(
+    overrides: Mapping[str, object], opening: Opening | None = None, tool_servers: Sequence[ToolServer] = ()
+) -> Iterator[ChatApp]:
     """An app with its saved chats; on exit all is saved and closed. `opening`: as in `run_app`, for measurements."""
-    tuning = Tuning(overrides)
+    tuning, tools = Tuning(overrides), _tools(tool_servers)
     path = default_path()
     snapshots = Snapshots(path.parent / "snapshots", snapshot_bytes(tuning.settings.face.snapshots))
     kept, unsaved = _kept_chats(path)
     with kept as store, Autosave(store) as autosave:
         state = AppState(store, autosave, tuning, Personas(), opening or open_model, path.parent)
-        state.unsaved, state.snapshots = unsaved, None if unsaved else snapshots
+        state.unsaved, state.snapshots, state.tools = unsaved, None if unsaved else snapshots, tools
         store.purge(KEPT_AFTER_DELETION_S)
         app = ChatApp(state)
         try:
@@ -71,8 +77,20 @@ def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> I
         finally:
             if state.catalogue is not None:
                 state.catalogue.close()
-            if not app.chat_screen.engine.close():
+            is_closed = app.chat_screen.engine.close()
+            if tools is not None:
+                tools.close()
+            if not is_closed:
                 _leave_hard(app.return_code or 0, autosave)
+
+
+def _tools(servers: Sequence[ToolServer]) -> ChatTools | None:
+    """The tools of these servers, which start later. Raises BadSetting."""
+    if not servers:
+        return None
+    from edgeinfer.app.mcp.chat_tools import ChatTools
+
+    return ChatTools(servers)
 
 
 def _kept_chats(path: Path) -> tuple[SessionStore, str]:

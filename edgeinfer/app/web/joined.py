@@ -6,7 +6,7 @@ In: the engine's address, settings. Out: an implementation of `tui.engine`'s Mod
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.conversation import FittedPrompt, Messages
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import DraftSpan, RequestProgress, Stats
+    from edgeinfer.models.text.answer_reader import AnswerReader
+    from edgeinfer.models.text.tools import ToolCall
 
 LOOK_S = 0.1
 """Seconds between two checks whether opening was cancelled."""
@@ -134,17 +136,20 @@ class JoinedPrompts:
         self._ask = ask
 
     def render(
-        self, messages: Messages, tools: None = None, variables: Mapping[str, Any] = MappingProxyType({})
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
-        return self._ask(str, "render", _records(messages), None, dict(variables))
+        return self._ask(str, "render", _records(messages), tools, dict(variables))
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
         from edgeinfer.engine.requests.conversation import FittedPrompt
 
         return self._ask(FittedPrompt, "fitted", _records(messages), max_tokens)
 
-    def n_tokens(self, messages: Messages) -> int:
-        return self._ask(int, "n_tokens", _records(messages))
+    def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
+        return self._ask(int, "n_tokens", _records(messages), options)
 
 
 class JoinedReadings:
@@ -242,7 +247,14 @@ class JoinedSession:
 
 
 class JoinedStream:
-    """An answer generated in the engine's process. Iterate it once; `stop()` may be called from any thread."""
+    """An answer generated in the engine's process. Iterate it once; `stop()` may be called from any thread.
+
+    The chats of tabs have no tools: there is no reader of calls.
+    """
+
+    reader: AnswerReader | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning = ""
 
     def __init__(self, address: Address, request: WantAnswer, progress: Callable[[str, int, int], None] | None) -> None:
         self._address, self._request, self._progress = address, request, progress
@@ -258,6 +270,11 @@ class JoinedStream:
     def text(self) -> str:
         """The text so far."""
         return "".join(self._texts)
+
+    @property
+    def content(self) -> str:
+        """The text so far."""
+        return self.text
 
     def stop(self) -> None:
         """End the answer within a step; the text so far remains available."""

@@ -116,13 +116,14 @@ def forms_of_tools(variables: Mapping[str, object], now: datetime) -> Iterator[d
     """The variables of tools as they are, then as templates want them that know no other way.
 
     Some count on a list also where there are no tools, some on every field and every argument being described, some
-    read functions without OpenAI's frame, and firefunction's reads a text, and the time.
+    read functions without OpenAI's frame, and firefunction's reads a text, and the date. With the time of day, nothing
+    of what was read before could be used again.
     """
     yield {}
     tools = variables.get("tools")
     tools = tools if isinstance(tools, list) else []
     functions = [_described(tool["function"]) for tool in tools if isinstance(tool, dict) and "function" in tool]
-    named = {"functions": json.dumps(functions, indent=4, ensure_ascii=False), "datetime": f"{now:%Y-%m-%d %H:%M}"}
+    named = {"functions": json.dumps(functions, indent=4, ensure_ascii=False), "datetime": f"{now:%b %d %Y}"}
     yield {"tools": tools, **named}
     if functions:
         yield {"tools": [{"type": "function", "function": function} for function in functions], **named}

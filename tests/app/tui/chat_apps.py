@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from edgeinfer.app.chat.personas import Personas
+from edgeinfer.app.mcp.chat_tools import ChatTools
 from edgeinfer.app.sessions.autosave import Autosave
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.app import ChatApp
@@ -17,13 +18,15 @@ from tests.app.tui.scripted import Script, ScriptedModel
 
 @contextmanager
 def chat_app(folder: Path) -> Iterator[Callable[..., ChatApp]]:
-    """Makes apps: `make(script)`, or with another `opening`, `overrides` of settings."""
+    """Makes apps: `make(script)`, or with another `opening`, `tools`, `overrides` of settings."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         store = stack.enter_context(SessionStore(folder / "chats.db"))
         autosave = stack.enter_context(Autosave(store))
 
-        def make(script: Script, opening: Opening | None = None, **overrides: object) -> ChatApp:
+        def make(
+            script: Script, opening: Opening | None = None, tools: ChatTools | None = None, **overrides: object
+        ) -> ChatApp:
             app = ChatApp(
                 AppState(
                     store=store,
@@ -32,8 +35,11 @@ def chat_app(folder: Path) -> Iterator[Callable[..., ChatApp]]:
                     personas=Personas(folder / "personas"),
                     opening=opening or (lambda settings, face: LoadedModel(ScriptedModel(script))),
                     folder=folder,
+                    tools=tools,
                 )
             )
+            if tools is not None:
+                stack.callback(tools.close)
             stack.callback(app.chat_screen.engine.close)
             stack.callback(script.go)
             return app

@@ -14,6 +14,10 @@ from edgeinfer.engine.requests.request import NO_VARIABLES, Options
 from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message
+from edgeinfer.models.text.answer_reader import AnswerReader
+from edgeinfer.models.text.thought_formats import THOUGHT_FORMATS
+from edgeinfer.models.text.tool_formats import TOOL_FORMATS
+from edgeinfer.models.text.tools import ToolCall, ToolReader
 
 FACTS = ModelInfo(
     name="scripted",
@@ -81,8 +85,9 @@ class Script:
 class ScriptedStream:
     """One answer."""
 
-    def __init__(self, script: Script, n_prompt: int, n_cached: int) -> None:
+    def __init__(self, script: Script, n_prompt: int, n_cached: int, tools: Sequence[Mapping[str, Any]] = ()) -> None:
         self._script = script
+        self._names = frozenset(tool["function"]["name"] for tool in tools)
         self._pieces = script.pieces()
         self._stopped = threading.Event()
         self._n_prompt = n_prompt
@@ -120,6 +125,30 @@ class ScriptedStream:
         return "".join(self._said)
 
     @property
+    def reader(self) -> AnswerReader | None:
+        if not self._names:
+            return None
+        return AnswerReader(THOUGHT_FORMATS.get("think"), ToolReader(TOOL_FORMATS.get("hermes"), self._names))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return () if (reader := self._read()) is None else tuple(reader[0].calls)
+
+    @property
+    def content(self) -> str:
+        return self.text if (read := self._read()) is None else read[1]
+
+    @property
+    def reasoning(self) -> str:
+        return "" if (read := self._read()) is None else read[0].thoughts
+
+    def _read(self) -> tuple[AnswerReader, str] | None:
+        if (reader := self.reader) is None:
+            return None
+        content = reader.push(self.text)
+        return reader, content + (reader.finish() if self.stats is not None else "")
+
+    @property
     def live(self) -> RequestProgress:
         n_said = len(self._said)
         return RequestProgress(self._n_prompt, self._n_cached, self._n_prompt, n_said, n_said, 0.1, 100.0, 50.0, 1.0)
@@ -148,7 +177,8 @@ class ScriptedSession:
         self._script.asked.append(chat)
         self._script.options.append(options)
         n_prompt = len(self.render(chat).split())
-        stream = ScriptedStream(self._script, n_prompt, min(len(self._tokens), n_prompt - 1))
+        tools = options.get("tools", ()) if options.get("tool_choice") != "none" else ()
+        stream = ScriptedStream(self._script, n_prompt, min(len(self._tokens), n_prompt - 1), tools)
         self._tokens = tuple(range(n_prompt))
         return stream
 
@@ -172,12 +202,18 @@ class ScriptedSession:
 class ScriptedPrompts:
     """Words are tokens here."""
 
-    def render(self, messages: Messages, tools: None = None, variables: Mapping[str, Any] = NO_VARIABLES) -> str:
+    def render(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
         chat = [Message.of(message) for message in messages]
-        return "".join(f"<|{message.role}|> {message.content}\n" for message in chat)
+        told = "".join(f"<|tool|> {tool['function']['name']}\n" for tool in tools or ())
+        return told + "".join(f"<|{message.role}|> {message.content}\n" for message in chat)
 
-    def n_tokens(self, messages: Messages) -> int:
-        return len(self.render(messages).split())
+    def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
+        return len(self.render(messages, (options or {}).get("tools")).split())
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
         return fit(messages, lambda kept: range(self.n_tokens(kept)), FACTS.n_context, max_tokens)

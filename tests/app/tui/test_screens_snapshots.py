@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from edgeinfer.app.tui.app import ChatApp, TooSmallScreen
 from edgeinfer.app.tui.screens.branches import BranchesScreen
+from edgeinfer.app.tui.screens.call_question import AskedCall, CallQuestion
 from edgeinfer.app.tui.screens.help import HelpScreen
 from edgeinfer.app.tui.screens.machine import MachineScreen
 from edgeinfer.app.tui.screens.personas import PersonasScreen
@@ -92,6 +93,15 @@ async def prompt_shown(pilot: Pilot[int]) -> None:
     await pilot.pause()
 
 
+async def call_asked(pilot: Pilot[int]) -> None:
+    """A call of a tool is to be allowed."""
+    await opened(pilot)
+    arguments = '{"path": "/home/me/notes/[red]to do[/].md", "content": "first\\nsecond\\u001b[2J"}'
+    pilot.app.push_screen(CallQuestion(AskedCall("notes", "write_file", arguments)))
+    await wait_until(pilot, lambda: isinstance(pilot.app.screen, CallQuestion))
+    await pilot.pause()
+
+
 async def machine_shown(pilot: Pilot[int]) -> None:
     await wait_until(pilot, lambda: any(panel.text for panel in pilot.app.screen.query(Panel)))
     await wait_until(pilot, lambda: all(panel.text for panel in pilot.app.screen.query(Panel) if panel.display))
@@ -103,7 +113,11 @@ async def too_small(pilot: Pilot[int]) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
-    "steps", [help_shown, settings_shown, setting_wrong, personas_shown, persona_made, branches_shown, prompt_shown]
+    "steps",
+    [
+        *(help_shown, settings_shown, setting_wrong, personas_shown, persona_made, branches_shown, prompt_shown),
+        call_asked,
+    ],
 )
 def test_screen(snap_compare: Compare, make: Make, steps: Steps, size: tuple[int, int]) -> None:
     app = make(Script("apple", "pear", "plum", "cherry"), system="Be brief.")

@@ -3,7 +3,7 @@
 
 export const FORMAT = 1;
 export const SETTINGS = Object.freeze({
-  model: "", temperature: null, top_p: null, max_tokens: null, thinking: "", tools: "",
+  model: "", temperature: null, top_p: null, max_tokens: null, thinking: "", tools: "", mcp: true,
 });
 const TITLE_CHARACTERS = 60;
 const ROLES = ["user", "assistant", "summary"];
@@ -74,19 +74,24 @@ export function requestMessages(chat, leaf = chat.leaf) {
     }
     const sent = { role: message.role === "assistant" ? "assistant" : "user", content: message.text };
     if (message.thoughts) sent.reasoning_content = message.thoughts;
-    if (message.tool_calls?.length) sent.tool_calls = message.tool_calls;
+    if (message.tool_calls?.length) sent.tool_calls = message.tool_calls.map(({ id, type, function: called }) => ({ id, type, function: called }));
     return sent;
   })];
 }
 
-/** The body of a request that goes on after `leaf`. Throws an Error whose message says what is wrong in the settings. */
-export function requestBody(chat, leaf) {
+/**
+ * The body of a request that goes on after `leaf`; `offered`: further functions that the answer may call, unless the
+ * chat's own have their names. Throws an Error whose message says what is wrong in the settings.
+ */
+export function requestBody(chat, leaf, offered = []) {
   const { model, temperature, top_p, max_tokens, thinking, tools } = chat.settings;
   const body = { messages: requestMessages(chat, leaf), stream: true, stream_options: { include_usage: true } };
   if (model) body.model = model;
   for (const [name, value] of Object.entries({ temperature, top_p, max_tokens })) if (value !== null) body[name] = value;
   if (thinking) body.enable_thinking = thinking === "on";
-  if (tools.trim()) body.tools = toolsOf(tools);
+  const own = tools.trim() ? toolsOf(tools) : [], names = new Set(own.map((tool) => tool.function.name));
+  const all = [...own, ...offered.filter(({ name }) => !names.has(name)).map((called) => ({ type: "function", function: called }))];
+  if (all.length) body.tools = all;
   return body;
 }
 
@@ -136,7 +141,7 @@ export function fromJson(text) {
   const chat = newChat(wordsAt(found, "system"), settingsOf(found.settings));
   chat.title = wordsAt(found, "title") || "Imported chat";
   chat.created_s = Number(found.created_s) || chat.created_s;
-  const seen = new Set([null]);
+  const seen = new Set([null]), withCalls = [];
   for (const message of found.messages) {
     if (!Number.isSafeInteger(message?.number) || seen.has(message.number) || !seen.has(message.parent ?? null)) {
       throw new Error("a message has no number of its own, or its parent is no message before it");
@@ -144,16 +149,36 @@ export function fromJson(text) {
     if (!ROLES.includes(message.role)) throw new Error(`message ${message.number} has no role that there is`);
     seen.add(message.number);
     const files = (message.attachments ?? []).map((file) => `\n\n${file.name}:\n${fenced(file.text ?? "")}`);
-    chat.messages.push({ ...message, parent: message.parent ?? null, text: wordsAt(message, "text") + files.join(""), attachments: [] });
+    const { rounds, ...kept } = message;
+    chat.messages.push({ ...kept, parent: message.parent ?? null, text: wordsAt(message, "text") + files.join(""), attachments: [] });
+    if (Array.isArray(rounds)) withCalls.push([chat.messages.at(-1), rounds]);
   }
+  for (const [message, rounds] of withCalls) putRoundsBefore(chat, message, rounds);
   chat.leaf = seen.has(found.leaf) && found.leaf ? found.leaf : (chat.messages.at(-1)?.number ?? null);
   return chat;
+}
+
+/** The app keeps calls of tools with their answer; here they are messages before it. */
+function putRoundsBefore(chat, answer, rounds) {
+  const { leaf } = chat, { created_s, model } = answer;
+  let { parent } = answer;
+  for (const { text, thoughts, calls } of rounds) {
+    const made = calls.map(({ name, arguments: args, result, failed }, place) => ({
+      id: `call_${answer.number}_${place}`, type: "function", function: { name, arguments: args }, result: { text: result, failed },
+    }));
+    parent = add(chat, parent, "assistant", text, { created_s, model, thoughts, tool_calls: made }).number;
+    for (const { id, function: { name }, result } of made) {
+      parent = add(chat, parent, "user", result.text, { created_s, tool_call_id: id, name, failed: result.failed }).number;
+    }
+  }
+  Object.assign(answer, { parent });
+  chat.leaf = leaf;
 }
 
 const wordsAt = (record, key) => (typeof record[key] === "string" ? record[key] : "");
 
 function settingsOf(found) {
-  const kinds = { model: "string", temperature: "number", top_p: "number", max_tokens: "number", thinking: "string", tools: "string" };
+  const kinds = { model: "string", temperature: "number", top_p: "number", max_tokens: "number", thinking: "string", tools: "string", mcp: "boolean" };
   const fits = ([name, kind]) => typeof found?.[name] === kind;
   return Object.fromEntries(Object.entries(kinds).filter(fits).map(([name]) => [name, found[name]]));
 }

@@ -2,6 +2,7 @@
 // In: records. Out: records, once the person has said yes.
 
 import { SETTINGS, toolsOf } from "./chats.js";
+import { element } from "./elements.js";
 
 const NUMBERS = ["temperature", "top_p", "max_tokens"];
 const dialogOf = (id) => {
@@ -37,9 +38,10 @@ function asked({ dialog, form, fault }, take) {
   });
 }
 
-/** Ask for {system, settings, theme}; null if the person cancels. */
-export function askSettings(system, settings, theme) {
+/** Ask for {system, settings, theme, trusted}; null if the person cancels. `tools`: of MCP servers. */
+export function askSettings(system, settings, theme, tools) {
   const found = dialogOf("settings"), fields = found.form.elements;
+  const boxes = showTools(settings, tools);
   const shown = { ...SETTINGS, ...settings, system, theme };
   for (const field of fields) if (field.name) field.value = shown[field.name] ?? "";
   return asked(found, () => {
@@ -47,10 +49,27 @@ export function askSettings(system, settings, theme) {
     const numbers = NUMBERS.map((name) => [name, fields[name].value === "" ? null : Number(fields[name].value)]);
     return {
       system: fields.system.value.trim(),
-      settings: { ...settings, ...Object.fromEntries(numbers), thinking: fields.thinking.value, tools: fields.tools.value },
+      settings: { ...settings, ...Object.fromEntries(numbers), thinking: fields.thinking.value, tools: fields.tools.value,
+        mcp: tools.length ? document.getElementById("mcp-used").checked : (settings.mcp ?? true) },
       theme: fields.theme.value,
+      trusted: boxes.filter((box) => box.checked && !box.disabled).map((box) => box.value),
     };
   });
+}
+
+/** List the tools of MCP servers with boxes for those that are called without a question; the boxes. */
+function showTools(settings, tools) {
+  document.getElementById("mcp").hidden = !tools.length;
+  document.getElementById("mcp-used").checked = settings.mcp ?? true;
+  const boxes = tools.map(({ key, isFixed, isTrusted }) => {
+    const box = element("input", { type: "checkbox", value: key, disabled: isFixed });
+    box.checked = isTrusted;
+    return box;
+  });
+  document.getElementById("mcp-tools").replaceChildren(...tools.map(({ key, description, isFixed }, place) =>
+    element("li", {}, element("label", { title: description },
+      boxes[place], element("code", {}, key), isFixed ? " trusted by the server's configuration" : null))));
+  return boxes;
 }
 
 /** Ask for the API key; null if the person cancels. */

@@ -1,6 +1,7 @@
 // The page: chats at the side, the branch that is shown, and the answer that is being written.
 // In: what the person does, what the server streams. Out: the page, and chats in this browser's storage.
 
+import { Calls } from "./calls.js";
 import * as chats from "./chats.js";
 import { askKey, askSettings } from "./dialogs.js";
 import { button, element } from "./elements.js";
@@ -14,7 +15,9 @@ const $ = (id) => document.getElementById(id);
 class Page {
   constructor() {
     this.running = null; // {chat, message, abort, began}: the answer that is being written
+    this.isLeaving = false;
     this.models = [];
+    this.calls = new Calls(this);
     this.transcript = new Transcript($("transcript"), {
       turn: (message, step, label) => this.turn(message, step, label),
       edit: (message, view) => view.edit((text) => this.ask(text, message.parent)),
@@ -22,7 +25,9 @@ class Page {
       goOn: (message) => this.answer(message.parent, message),
       answerAfter: (message) => this.answer(message.number),
       remove: (message) => this.remove(message),
-      giveResults: (message, texts) => this.giveResults(message, texts),
+      toolOf: (call) => this.calls.toolOf(call),
+      decide: (message, call, verdict) => this.calls.decide(message, call, verdict),
+      giveResults: (message) => { this.keep(this.chat); this.calls.goOn(message); },
     });
     this.listen();
     this.theme(storage.theme());
@@ -141,10 +146,13 @@ class Page {
     this.answer(message.parent);
   }
 
-  giveResults(message, texts) {
-    message.tool_calls.forEach((call, place) =>
-      chats.add(this.chat, this.chat.leaf, "user", texts[place], { tool_call_id: call.id, name: call.function.name }));
-    this.answer(this.chat.leaf);
+  /** Answer with the results of all calls of a message. */
+  sendResults(message) {
+    let leaf = message.number;
+    for (const { id, function: { name }, result } of message.tool_calls) {
+      leaf = chats.add(this.chat, leaf, "user", result.text, { tool_call_id: id, name, failed: result.failed }).number;
+    }
+    this.answer(leaf);
   }
 
   /** Write an answer after `parent`, or go on with `message`. */
@@ -153,7 +161,7 @@ class Page {
     const { chat } = this, abort = new AbortController();
     let body;
     try {
-      body = chats.requestBody(chat, message?.number ?? parent);
+      body = chats.requestBody(chat, message?.number ?? parent, this.calls.offered(chat));
     } catch (reason) {
       this.tell(reason.message);
       return;
@@ -173,6 +181,7 @@ class Page {
     if (storage.chatOf(chat.id)) this.keep(chat); // it may have been deleted meanwhile
     this.show();
     $("status").textContent = message.state === "failed" ? message.fault : `Answer: ${message.text || "tool calls"}`;
+    if (message.state === "whole" && message.tool_calls?.length && this.chat === chat) this.calls.goOn(message);
   }
 
   /** Fill a message from the server; its state says how that has ended. */
@@ -209,7 +218,7 @@ class Page {
     const { running } = this;
     if (running?.chat !== this.chat) return;
     const { message } = running, seconds = Math.round((performance.now() - running.began) / 1000);
-    const doing = message.text || message.thoughts ? "writing" : running.hasBegun ? "reading the prompt" : "waiting for the model";
+    const doing = running.doing ?? (message.text || message.thoughts ? "writing" : running.hasBegun ? "reading the prompt" : "waiting for the model");
     this.transcript.update(message, `${doing} … ${seconds} s`);
   }
 
@@ -243,6 +252,17 @@ class Page {
     }
     this.showModels();
     $("input").focus();
+    await this.findTools();
+  }
+
+  async findTools() {
+    try {
+      const failures = await this.calls.find();
+      if (failures.length) this.tell(`Tools are missing: ${failures.join("; ")}`);
+      if (!this.running && chats.branch(this.chat).at(-1)?.tool_calls?.length) this.show(); // calls that wait
+    } catch (failure) {
+      this.tell(failure.message, button("Try again", () => this.findTools()));
+    }
   }
 
   showModels() {
@@ -286,7 +306,8 @@ class Page {
       if (event.altKey && event.code === "KeyT") { event.preventDefault(); this.transcript.toggleThoughts(); }
     });
     addEventListener("storage", (event) => this.changedElsewhere(storage.chatAt(event.key)));
-    addEventListener("pagehide", () => { if (this.running) this.keep(this.running.chat); });
+    addEventListener("pagehide", () => { this.isLeaving = true; if (this.running) this.keep(this.running.chat); });
+    addEventListener("pageshow", () => { this.isLeaving = false; });
   }
 
   typed(event) {
@@ -318,8 +339,9 @@ class Page {
 
   async settings() {
     $("forget-key").hidden = !server.hasKey();
-    const found = await askSettings(this.chat.system ?? "", this.chat.settings, storage.theme());
+    const found = await askSettings(this.chat.system ?? "", this.chat.settings, storage.theme(), this.calls.list());
     if (!found) return;
+    storage.keepTrusted(found.trusted);
     this.set(found.system, found.settings);
     storage.keepTheme(found.theme);
     this.theme(found.theme);

@@ -36,6 +36,16 @@ export async function models() {
   return (await (await ask("v1/models")).json()).data;
 }
 
+/** The tools of MCP servers: {tools, failures}, both empty if the server was started without any. */
+export async function mcpTools() {
+  return (await ask("mcp/tools")).json();
+}
+
+/** Have a tool called: {text, failed}. Throws Refused, and AbortError if it is stopped. */
+export async function callTool(name, args, signal) {
+  return (await ask("mcp/call", { name, arguments: args }, signal)).json();
+}
+
 /** Stream an answer; `take` gets every chunk. Throws Refused, and AbortError if it is stopped. */
 export async function answer(body, signal, take) {
   const response = await ask("v1/chat/completions", body, signal);

@@ -3,6 +3,7 @@
 
 const PREFIX = "edgeinfer.chat.";
 const LATEST = "edgeinfer.latest";
+const TRUSTED = "edgeinfer.trusted";
 const THEME = "edgeinfer.theme";
 
 function parsed(text) {
@@ -48,6 +49,10 @@ export const chatAt = (key) => (key?.startsWith(PREFIX) ? key.slice(PREFIX.lengt
 /** System prompt and settings that new chats begin with. */
 export const latest = () => parsed(localStorage.getItem(LATEST)) ?? { system: "", settings: undefined };
 export const keepLatest = (system, settings) => localStorage.setItem(LATEST, JSON.stringify({ system, settings }));
+
+/** The tools, as server/tool, that are called without a question until this tab is closed. */
+export const trusted = () => new Set(parsed(sessionStorage.getItem(TRUSTED)) ?? []);
+export const keepTrusted = (tools) => sessionStorage.setItem(TRUSTED, JSON.stringify([...tools]));
 
 /** "light", "dark", or "" for the system's. */
 export const theme = () => localStorage.getItem(THEME) ?? "";

@@ -5,6 +5,7 @@ import { branch, siblings } from "./chats.js";
 import { MarkdownView, button, copy, element } from "./elements.js";
 
 const ENDINGS = { stopped: "stopped", cut: "cut at the most tokens of an answer" };
+const RESULT_CHARACTERS = 80; // of a folded result
 const FEWEST_READ = 32; // new tokens of a prompt; of fewer the rate says nothing
 const words = (text) => text.split(/\s+/).filter(Boolean).length;
 const counted = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
@@ -92,12 +93,13 @@ class MessageView {
     this.folded = element("details", { class: "thoughts", hidden: true }, this.summary, this.thoughts);
     this.markdown = kind === "assistant" ? new MarkdownView() : null;
     this.text = this.markdown?.element ?? element("div", { class: "plain" });
+    this.body = kind === "tool" ? element("details", { class: "result" }, element("summary"), this.text) : this.text;
     this.calls = element("div", { class: "calls" });
     this.note = element("p", { class: "note", hidden: true });
     this.foot = element("footer");
     this.element = element("article", { class: `message ${kind}`, "aria-label": author },
       element("header", {}, element("h2", {}, author), this.branches(isBusy, actions)),
-      this.markdown && this.folded, this.text, this.calls, this.note, this.foot);
+      this.markdown && this.folded, this.body, this.calls, this.note, this.foot);
     this.update(message);
     if (message.state !== "writing") this.finish(isLast, isBusy, actions);
   }
@@ -111,6 +113,7 @@ class MessageView {
     }
     if (this.markdown) this.markdown.show(message.text);
     else this.text.textContent = message.text;
+    if (message.tool_call_id) this.body.firstChild.textContent = `${message.failed ? "failed: " : ""}${cut(message.text)}`;
     this.calls.replaceChildren(...(message.tool_calls ?? []).map(callBox));
     this.note.textContent = note ?? "";
     this.note.hidden = !note;
@@ -144,7 +147,18 @@ class MessageView {
         isLast && !isAnswer ? act("Answer", "answerAfter") : null,
         act("Delete", "remove")),
     ].filter(Boolean));
-    if (isLast && message.tool_calls?.length && !isBusy) this.calls.append(resultsForm(message, actions));
+    if (isLast && message.tool_calls?.length && !isBusy) this.ask(actions);
+  }
+
+  /** Ask for what the calls need: permission where a server makes them, their results where the person writes them. */
+  ask(actions) {
+    const { message } = this, waiting = message.tool_calls.filter((call) => !call.result);
+    message.tool_calls.forEach((call, place) => {
+      if (message.state === "whole" && !call.result && actions.toolOf(call)) this.calls.children[place].append(question(message, call, actions));
+    });
+    const own = waiting.filter((call) => !actions.toolOf(call));
+    if (own.length) this.calls.append(resultsForm(message, own, actions));
+    if (!waiting.length) this.calls.append(element("div", { class: "buttons" }, button("Go on", () => actions.giveResults(message), { class: "main" })));
   }
 
   /** Put an editor in the place of the text; `send` gets the new text. */
@@ -169,7 +183,20 @@ class MessageView {
 function callBox(call) {
   return element("div", { class: "call" },
     element("div", { class: "call-head" }, "calls ", element("code", {}, call.function.name)),
-    element("pre", { tabindex: "0" }, readable(call.function.arguments)));
+    element("pre", { tabindex: "0" }, readable(call.function.arguments)),
+    call.result ? element("p", { class: "call-end" }, `${call.result.failed ? "failed" : "gave"}: ${cut(call.result.text)}`) : null);
+}
+
+const cut = (text) => (text.length > RESULT_CHARACTERS ? `${text.slice(0, RESULT_CHARACTERS)}…` : text).replaceAll(/\s+/g, " ");
+
+/** Whether a call may be made. */
+function question(message, call, actions) {
+  const { server, tool } = actions.toolOf(call);
+  const say = (text, verdict, properties) => button(text, () => actions.decide(message, call, verdict), properties);
+  return element("div", { class: "question", role: "group", "aria-label": `May ${tool} be called?` },
+    element("span", {}, "May ", element("code", {}, tool), " of ", element("strong", {}, server), " be called with this?"),
+    element("div", { class: "buttons" }, say("Refuse", "no"), say("Always", "always", { title: `Call ${tool} without a question until this tab is closed` }),
+      say("Allow", "once", { class: "main" })));
 }
 
 function readable(json) {
@@ -180,13 +207,14 @@ function readable(json) {
   }
 }
 
-/** Fields for what the calls return, which the person writes. */
-function resultsForm(message, actions) {
-  const fields = message.tool_calls.map((call) =>
+/** Fields for what these calls return, which the person writes. */
+function resultsForm(message, calls, actions) {
+  const fields = calls.map((call) =>
     element("textarea", { rows: "2", class: "mono", "aria-label": `Result of ${call.function.name}`, placeholder: `What ${call.function.name} returns` }));
   const submit = (event) => {
     event.preventDefault();
-    actions.giveResults(message, fields.map((field) => field.value));
+    calls.forEach((call, place) => { call.result = { text: fields[place].value, failed: false }; });
+    actions.giveResults(message);
   };
   return element("form", { class: "results", onsubmit: submit }, ...fields,
     element("div", { class: "buttons" }, element("button", { class: "main" }, "Send results")));

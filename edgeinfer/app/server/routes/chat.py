@@ -52,7 +52,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
         stats = state.answered(model, [each.stream for each in followed], body.id_slot, body.lora)
         choices = [_choice(number, each.stream, body, model) for number, each in enumerate(followed)]
         told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0])}
-        if body.verbose:
+        if body.verbose or state.options.shows_prompts:
             told["__verbose"] = {"prompt": model.llm.prompts.tokenizer.decode(followed[0].stream.prompt)}
         return JSONResponse(envelope.record(choices, **told))
 

@@ -38,6 +38,7 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 FILES = (
     "page.css",
     "icon.svg",
+    "calls.js",
     "chats.js",
     "dialogs.js",
     "elements.js",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from edgeinfer.app.chat.beginning import NO_EARLIER, Beginning, last_chat
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import KeptMessage
-from edgeinfer.app.tui.actions.answering import EDITING, AnsweringActions
+from edgeinfer.app.tui.actions.answering import EDITING
+from edgeinfer.app.tui.actions.calling import CallingActions
 from edgeinfer.app.tui.engine_messages import EnterChat
 from edgeinfer.errors import EdgeInferError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from edgeinfer.app.tui.screens.sessions import ChosenChat
 
 
-class Branching(AnsweringActions):
+class Branching(CallingActions):
     """Mixin of the chat screen: branches and chats."""
 
     async def begin_as(self, beginning: Beginning) -> None:

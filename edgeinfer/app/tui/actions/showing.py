@@ -78,7 +78,8 @@ class ShowingActions(ChatParts):
     def answer_entry(self, message: KeptMessage) -> AnswerEntry:
         """Build the transcript entry of an answer."""
         thinking = self.state.tuning.settings.face.thinking
-        return AnswerEntry(message.number, message.text, note=note_of(message), thinking=thinking)
+        note, rounds = note_of(message), message.rounds
+        return AnswerEntry(message.number, message.text, note=note, thinking=thinking, rounds=rounds)
 
     def entry_of(self, place: BranchPlace) -> ChatEntry:
         """Build the transcript entry of any message of the branch."""
@@ -167,11 +168,14 @@ class ShowingActions(ChatParts):
             messages = self.chat.prompt()
             use = context_use(model, messages, text, self.state.tuning.settings.generation.max_tokens)
             n_used = model.prompts.n_tokens(messages) if messages else 0
+            tools = self.state.offered_functions if messages else ()
+            n_tools = model.prompts.n_tokens(messages, {"tools": tools}) - n_used if tools else 0
         except EdgeInferError:  # an invalid draft is reported when it is sent
             return
         n_draft = max(0, use.n_prompt + use.n_dropped_tokens - n_used) if text else 0
         show, is_too_long = self.context_bar.show, bool(text) and not use.fits
-        self.app.call_from_thread(show, n_used, n_draft, use.n_context, use.n_dropped_messages, is_too_long=is_too_long)
+        counts = n_used + n_tools, n_draft, use.n_context, use.n_dropped_messages
+        self.app.call_from_thread(show, *counts, is_too_long=is_too_long)
 
     def is_busy(self) -> bool:
         """Whether a request is running; if so, shows a notice."""

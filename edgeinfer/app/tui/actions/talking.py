@@ -93,7 +93,8 @@ class Talking(Switching, AnsweringActions):
             messages = [*messages, Message("user", self.app.call_from_thread(lambda: self.composer.draft.text) or "…")]
         try:
             options = self.state.tuning.answer_options
-            text = model.prompts.render(messages, variables=options.get("template_variables", {}))
+            variables, tools = options.get("template_variables", {}), self.state.offered_functions
+            text = model.prompts.render(messages, tools or None, variables)
         except EdgeInferError as error:
             self.app.call_from_thread(self.tell, str(error), is_error=True)
             return

@@ -73,6 +73,7 @@ class ChatScreen(Talking, Copying):
             gc.freeze()  # what the start has made stays
             gc.enable()
         self.engine.start()
+        self.start_tools()
         self.prepare_drawing()
 
     @work(thread=True, group="preparing")

@@ -56,7 +56,7 @@ class ChatParts(Screen[None]):
     def __init__(self, state: AppState) -> None:
         super().__init__()
         self.state = state
-        self.engine = EngineThread(self, state.opening, state.snapshots)
+        self.engine = EngineThread(self, state.opening, state.snapshots, state.tools)
         self.chat = Chat(state.store, system=state.tuning.settings.generation.system)
         self.opening = StepClock()
         """Progress of opening a model."""

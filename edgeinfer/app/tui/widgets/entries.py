@@ -13,7 +13,8 @@ from rich.text import Text
 from textual.strip import Strip
 
 from edgeinfer.app.plain_text import counted
-from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.sessions.records import Attachment, ToolRound
+from edgeinfer.app.tui.text.calls import CallLines
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
 from edgeinfer.app.tui.text.markdown import Fence, fences_of
@@ -150,8 +151,19 @@ class QuestionEntry(ChatEntry):
 class AnswerEntry(ChatEntry):
     """The transcript entry of an answer. `runs`: character counts with their draft source, in order, if known."""
 
-    def __init__(self, number: int, text: str = "", *, note: str = "", thinking: str = "fold") -> None:
+    def __init__(
+        self,
+        number: int,
+        text: str = "",
+        *,
+        note: str = "",
+        thinking: str = "fold",
+        rounds: tuple[ToolRound, ...] = (),
+    ) -> None:
+        """`rounds`: the calls of tools before the text, which are folded whatever `thinking` says."""
         super().__init__(number)
+        self._calls = CallLines(rounds)
+        self._doing = WRITING
         self.runs: tuple[tuple[int, str | None], ...] = ()
         self._thinking = thinking
         self._is_unfolded: bool | None = None  # None: as `thinking` says
@@ -193,12 +205,29 @@ class AnswerEntry(ChatEntry):
         text = self.source
         self._begin_text()
         self._push(text)
-        self._is_writing, self._is_tinted = True, False
+        self._is_writing, self._is_tinted, self._doing = True, False, WRITING
+        self.alter()
+
+    def show_rounds(self, rounds: tuple[ToolRound, ...]) -> None:
+        """Show these calls of tools before the text."""
+        self._calls.rounds, self._doing = rounds, WRITING
+        self.alter()
+
+    def restart(self, text: str) -> None:
+        """The text so far belongs to a round of calls: go on with this text after it."""
+        self._begin_text()
+        self._push(text)
+        self.alter()
+
+    def show_doing(self, doing: str) -> None:
+        """Say under the text what is being done meanwhile."""
+        self._doing = doing
         self.alter()
 
     def grow(self, piece: str) -> None:
         """Append text; the transcript fetches the lines at its next draw."""
         self._push(piece)
+        self._doing = WRITING
         self.alter()
 
     def finish(self, text: str, note: str) -> None:
@@ -223,26 +252,28 @@ class AnswerEntry(ChatEntry):
     @property
     def is_folded(self) -> bool:
         self._split()
-        return not all(map(self._is_shown, self._thoughts))
+        return not all(map(self._is_shown, self._thoughts)) or (bool(self._calls.rounds) and not self._is_unfolded)
 
     def fold(self, *, is_folded: bool) -> None:
         self._split()
-        if self._thoughts:
+        if self._thoughts or self._calls.rounds:
             self._is_unfolded = not is_folded
             self.alter()
 
     def estimate(self, width: int) -> int:
-        return estimated_lines(self.source, width) + 2
+        return estimated_lines(self.source, width) + 2 + 2 * self._calls.n_calls
 
     def draw(self, drawer: Drawer) -> list[Strip]:
         lines = self.sibling_lines(drawer)
-        self.fold_lines = ()
+        calls, places = self._calls.lines(drawer, is_open=self._is_unfolded is True)
+        self.fold_lines = tuple(len(lines) + place for place in places)
+        lines += calls
         if self._is_tinted:
             body = self._tinted(drawer)
         else:
             self._split()
             body = [*self._thought_lines(drawer, len(lines)), *self._lines_of_text.lines(drawer)]
-        note = WRITING if self._is_writing else self._note
+        note = neutral(self._doing) if self._is_writing else self._note
         return [*lines, *body, *(drawer.plain(neutral(note), drawer.palette.muted) if note else [])]
 
     def _begin_text(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from edgeinfer.app.chat.dialogue import Dialogue
 from edgeinfer.app.cli import main
 from edgeinfer.app.commands import run as command
 from tests.conftest import write_tiny_llama
@@ -87,6 +89,30 @@ def test_an_answer_calls_a_tool(
         assert call["result"] == "The user did not allow this call."
         assert "nobody can be asked here" in err
     assert "note: broken ended" in err
+
+
+def test_a_chat_in_lines_calls_tools_of_the_servers_that_the_file_names(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_tiny_llama(tmp_path / "tiny.gguf", context=4096)
+    file.write_text(f'[mcp]\nchat = "good"\n{table("good", "trusted = true")}')
+    begin, asked = Dialogue.begin, []
+
+    def always_calling(self: Any, messages: list[Any], further: Any = None, *, is_again: bool = False) -> Any:
+        asked.append(list(messages))
+        further = {**(further or {}), "tool_choice": "process" if messages[-1]["role"] == "user" else "none"}
+        return begin(self, messages, further, is_again=is_again)
+
+    monkeypatch.setattr(Dialogue, "begin", always_calling)
+    monkeypatch.setattr("sys.stdin", io.StringIO("which process\nand again\n/regen\n"))
+    code, _, err = run(capsys, "chat", "-m", str(model), "--max-tokens", "300", "--temp", "0")
+    assert code == 0, err
+    assert err.count("tool process {} gave: ") == 3
+    assert [len(messages) for messages in asked] == [1, 3, 5, 7, 5, 7]
+    assert [message["role"] for message in asked[2]] == ["user", "assistant", "tool", "assistant", "user"]
+    assert asked[2][:3] == asked[1]
+    code, _, err = run(capsys, "chat", "--web", "--mcp", "good")
+    assert (code, "leave out --mcp" in err) == (2, True)
 
 
 def test_what_run_refuses(file: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.config_file import write_setting
-from edgeinfer.app.mcp.servers import ToolServer, chosen, read_servers
+from edgeinfer.app.mcp.servers import ToolServer, chat_servers, chosen, read_servers
 from edgeinfer.errors import BadSetting
 from edgeinfer.settings import load_settings
 
@@ -48,6 +48,25 @@ def test_servers_are_read_beside_settings(file: Path) -> None:
     assert (web.url, dict(web.headers)) == ("https://example.org/mcp", {"Authorization": "Bearer secret"})
     assert (files.trusts("read"), files.trusts("write"), web.trusts("anything")) == (True, False, True)
     assert load_settings().generation.temp == 0.5
+
+
+def test_chats_use_the_servers_that_the_file_names_unless_others_are_given(file: Path) -> None:
+    def names(*given: str) -> list[str]:
+        return [server.name for server in chat_servers(given)]
+
+    assert names() == []
+    file.write_text(TABLES)
+    assert (names(), names("web"), names("all")) == ([], ["web"], ["files", "web"])
+    file.write_text(f'[mcp]\nchat = "files"\n{TABLES.replace("temp = 0.5", "")}')
+    assert (names(), names("web"), names("none")) == (["files"], ["web"], [])
+    file.write_text(f'[mcp]\nchat = ["web", "files"]\n{TABLES.replace("temp = 0.5", "")}')
+    assert names() == ["files", "web"]
+    file.write_text(f'[mcp]\nchat = ["wbe"]\n{TABLES.replace("temp = 0.5", "")}')
+    with pytest.raises(BadSetting, match="no MCP server is called 'wbe'"):
+        names()
+    file.write_text("[mcp]\nchat = 1\n")
+    with pytest.raises(BadSetting, match=r"\[mcp\] chat needs a list of texts"):
+        names()
 
 
 def test_setting_a_setting_keeps_the_servers(file: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.conversation import text_of
-from edgeinfer.app.sessions.records import Attachment, KeptMessage
+from edgeinfer.app.sessions.records import Attachment, KeptMessage, MadeCall, ToolRound
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import BadSetting
 from tests.app.tui.scripted import Script, ScriptedStream
@@ -44,6 +44,31 @@ def test_an_empty_chat_leaves_no_trace(store: SessionStore) -> None:
     for wrong in (chat.continue_answer, lambda: chat.answer_again(None), chat.fork, lambda: chat.rename("x")):
         with pytest.raises(BadSetting):
             wrong()
+
+
+def test_calls_of_tools_are_kept_and_told_between_question_and_answer(store: SessionStore) -> None:
+    chat = Chat(store)
+    rounds = (ToolRound("See:", (MadeCall("a", "{}", "1"), MadeCall("b", '{"x": 2}', "2"))), ToolRound("no call"))
+    question, answer = chat.ask("why?", (), None)
+    chat.note_rounds(answer.number, rounds)
+    assert reopened(store, chat).branch[1].rounds == rounds
+    chat.finish(answer.number, "so", "whole", None)
+    again = reopened(store, chat)
+    call = {"id": "call_1", "type": "function", "function": {"name": "b", "arguments": '{"x": 2}'}}
+    told = again.prompt()
+    assert [(message.role, message.content) for message in told] == [
+        ("user", "why?"), ("assistant", "See:"), ("tool", "1"), ("tool", "2"), ("assistant", "so")
+    ]  # fmt: skip
+    assert told[1].extra["tool_calls"][1] == call
+    assert told[3].extra == {"tool_call_id": "call_1", "name": "b"}
+    assert len(again.prompt(question.number)) == 1
+    assert [
+        len(message.extra["tool_calls"]) for message in again.fork().prompt() if message.extra.get("tool_calls")
+    ] == [2]
+    assert again.told()[1].content == '[called a {}: 1]\n\n[called b {"x": 2}: 2]\n\nso'
+    again.finish(answer.number, "", "stopped", None)
+    assert [message.role for message in again.prompt()] == ["user", "assistant", "tool", "tool"]
+    assert again.continue_answer().rounds == rounds
 
 
 def test_what_is_said_is_kept_at_once(store: SessionStore) -> None:

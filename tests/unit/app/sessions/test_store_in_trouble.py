@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.sessions import database
-from edgeinfer.app.sessions.database import FIRST, STEPS, is_alive, this_process
+from edgeinfer.app.sessions.database import STEPS, is_alive, this_process
 from edgeinfer.app.sessions.records import Attachment, Figures
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import SessionsFailed
@@ -173,10 +173,10 @@ def test_a_step_that_fails_leaves_the_version_before(tmp_path: Path, monkeypatch
     with SessionStore(path) as store:
         store.add(store.create(None, None).number, None, "user", "kept")
     migrations = "edgeinfer.app.sessions.database.STEPS"
-    monkeypatch.setattr(migrations, (FIRST, "CREATE TABLE more (x);\nCREATE TABLE sessions (y);\n"))
+    monkeypatch.setattr(migrations, (*STEPS, "CREATE TABLE more (x);\nCREATE TABLE sessions (y);\n"))
     with pytest.raises(SessionsFailed, match="already exists"):
         SessionStore(path)
-    monkeypatch.setattr(migrations, (FIRST, "CREATE TABLE more (x);\n"))
+    monkeypatch.setattr(migrations, (*STEPS, "CREATE TABLE more (x);\n"))
     with SessionStore(path) as store:
         assert [message.text for message in store.messages(1)] == ["kept"]
 

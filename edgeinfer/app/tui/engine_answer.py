@@ -1,0 +1,44 @@
+"""One answer as the engine thread generates it: its stream, its text, and the draft sources of the text.
+
+In: a job, a session, a function that generates a stream piece by piece. Out: what is kept of the answer, at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edgeinfer.app.tui.engine import AnswerStream, ModelSession, Runs, runs_of
+from edgeinfer.app.tui.engine_messages import AnswerJob
+from edgeinfer.app.tui.text.calls import ShownText
+
+Make = Callable[[AnswerStream, ShownText | None], None]
+"""Generates a stream, passing its text on, or what is shown of it."""
+
+
+class JobAnswer:
+    """The answer of a job. `before`: the text that it continues."""
+
+    def __init__(self, job: AnswerJob, session: ModelSession, make: Make) -> None:
+        self.job, self.session, self.make = job, session, make
+        self.before = job.before
+        self.stream: AnswerStream | None = None
+
+    def generate(self) -> None:
+        """Generate the answer. Raises EdgeInferError; what there is until then stays."""
+        self.stream = self.session.chat(self.job.messages, **self.job.options)
+        self.make(self.stream, None)
+
+    @property
+    def text(self) -> str:
+        """The whole text so far."""
+        return self.before + ("" if self.stream is None else self.stream.text)
+
+    @property
+    def runs(self) -> Runs:
+        """The draft sources of the text."""
+        return () if self.stream is None else runs_of(self.stream.marks, len(self.before))
+
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether it was stopped between two streams."""
+        return False
