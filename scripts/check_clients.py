@@ -34,7 +34,7 @@ PACKAGES = {
     "pydantic_ai": ["pydantic-ai-slim[openai,anthropic]"],
     "instructor": ["instructor"],
     "openai_agents": ["openai-agents"],
-    "dspy": ["dspy"],
+    "dspy": ["dspy[numpy]"],
     "llm": ["llm", "llm-ollama"],
     "aider": ["aider-chat"],
     "oterm": ["oterm"],
