@@ -95,7 +95,5 @@ def test_texts_are_edited_by_instruction(http: httpx.Client) -> None:
 
 def test_a_model_without_tokens_for_gaps_says_so(server: Running) -> None:
     answer = server.http().post("/infill", json=FILL)
-    assert (answer.status_code, answer.json()["error"]["message"]) == (
-        400,
-        "tiny has no tokens for filling in gaps (FIM)",
-    )
+    assert answer.status_code == 400
+    assert "tiny has no tokens for filling in gaps (FIM)" in answer.json()["error"]["message"]
