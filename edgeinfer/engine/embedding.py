@@ -10,6 +10,7 @@ cross-encoder; Qwen3 Embedding, arXiv 2506.05176). Passes are small, so that run
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -24,7 +25,7 @@ from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.errors import BadGGUF, BadSetting, ContextOverflow, UnsupportedModel
+from edgeinfer.errors import BadGGUF, BadSetting, ContextOverflow, DoesNotFit, UnsupportedModel
 from edgeinfer.graph.activations import gelu, relu
 from edgeinfer.graph.graph import Bend
 from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
@@ -41,6 +42,10 @@ _BY_NUMBER: dict[int, Pooling] = {0: "mean", 1: "mean", 2: "first", 3: "last", 4
 """Values of `pooling_type` in GGUF files (llama.cpp); 0 does not specify a pooling, and 4 marks a ranking model."""
 CHUNK = 64
 """Tokens per pass while other requests are running."""
+PATIENCE_S = 30.0
+"""How long a text waits for the memory of running requests."""
+PAUSE_S = 0.02
+"""How long it waits before it looks again."""
 BENDS: Mapping[Bend, Callable[[Floats], Floats]] = MappingProxyType({"tanh": np.tanh, "gelu": gelu, "relu": relu})
 TEMPLATE = "tokenizer.chat_template.rerank"
 
@@ -198,14 +203,17 @@ class Embedder:
             members = [self._pool.open() for _ in group]
             for member in members:
                 opened.callback(member.close)
-            read = [0] * len(group)
+            read, until = [0] * len(group), time.monotonic() + PATIENCE_S
             while any(done < len(tokens) for done, tokens in zip(read, group, strict=True)):
                 for done, tokens in zip(read, group, strict=True):
                     progress("embedding", done, len(tokens))
                 with self._pool.lock:
                     firsts = [member.n_cached for member in members]  # 0 if others took the memory
                     parts = [tokens[first : first + most] for tokens, first in zip(group, firsts, strict=True)]
-                    found = self._pass(members, parts)
+                    found = self._pass(members, parts, waits=time.monotonic() < until)
+                if not found:
+                    time.sleep(PAUSE_S)
+                    continue
                 for number, (first, rows) in enumerate(zip(firsts, found, strict=True)):
                     read[number] = first + len(rows)
                     sums[number] = rows.sum(axis=0, dtype=np.float64) + (sums[number] if first else 0)
@@ -220,14 +228,20 @@ class Embedder:
             return [(total / len(tokens)).astype(np.float32) for total, tokens in zip(sums, group, strict=True)]
         return [np.concatenate(rows) for rows in all_rows] if pooling == "none" else ends
 
-    def _pass(self, members: list[CachedSequence], parts: list[Sequence[int]]) -> list[Floats]:
+    def _pass(self, members: list[CachedSequence], parts: list[Sequence[int]], *, waits: bool) -> list[Floats]:
         """Run one pass over the next tokens of each text.
 
-        Returns the head's input rows, float32[T, D]; needs the lock.
+        Returns the head's input rows, float32[T, D]; none if it `waits` and running requests have the memory. Needs the
+        lock.
         """
         batches = [member.chain(part, wants_logits=False) for member, part in zip(members, parts, strict=True)]
         joined = join(batches)
-        members[0].evaluate(joined)
+        try:
+            members[0].evaluate(joined)
+        except DoesNotFit:
+            if not (waits and any(member.runs for member in self._pool.members)):
+                raise
+            return []
         self._pool.n_readings += 1
         self._pool.n_read += sum(map(len, parts))
         rows = self._normed(self._showing.show(self._source))

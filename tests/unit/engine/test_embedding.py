@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.weights import matrix
+from edgeinfer.engine import embedding
 from edgeinfer.engine.embedding import CHUNK
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.errors import BadSetting, ContextOverflow, EngineClosed, UnsupportedModel
+from edgeinfer.engine.scheduler.stream import TextStream
+from edgeinfer.errors import BadSetting, ContextOverflow, DoesNotFit, EngineClosed, UnsupportedModel
 from edgeinfer.graph.ops.matmul import MatMul
 from tests.golden.goldens import DATA
 from tests.unit.models.test_other_names import rewritten
 
+NO_END = dict.fromkeys((0, 2), -np.inf)
 TEXTS = ["the rain in the tin", "an inn", "the hen " * 40]
 
 
@@ -210,3 +213,32 @@ def test_a_text_whose_memory_was_given_to_others_is_read_again(llm: LLM) -> None
 
     np.testing.assert_array_equal(llm.embed([text], progress=take)[0], expected)
     assert times.count(CHUNK) == 2
+
+
+def test_texts_wait_for_the_memory_of_running_requests(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with load(tiny_model, device="reference", n_context=256, n_sessions=1, spec="off") as llm:
+        text = llm.tokenize("the rain " * 60)[:250]
+        expected = llm.embed([text])[0]
+
+        def begun() -> list[TextStream]:
+            """Two answers in the making that hold all pages."""
+            streams = [llm.complete(f"{word} hen " * 40, max_tokens=90, logit_bias=NO_END) for word in ("the", "a")]
+            for _ in zip(range(50), *streams, strict=False):
+                pass
+            return streams
+
+        streams, told = begun(), []
+
+        def end_an_answer(_what: str, done: int, _total: int) -> None:
+            told.append(done)
+            if told.count(done) == 2:
+                streams.pop().close()
+
+        np.testing.assert_array_equal(llm.embed([text], progress=end_an_answer)[0], expected)
+        assert len(streams) < 2
+        streams += begun()
+        monkeypatch.setattr(embedding, "PATIENCE_S", 0.0)
+        with pytest.raises(DoesNotFit):
+            llm.embed([text])
+        for stream in streams:
+            stream.close()
