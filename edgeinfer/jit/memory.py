@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 ALIGNMENT = 64
 HUGE = 2 << 20
 PAGE_BYTES = 4096
+M_ARENA_MAX = -8  # of glibc's malloc.h
 LINE_BYTES, LINES_PER_ROUND = 64, 4
 """Bytes of a cache line, and lines per loop of `read_memory` in each stream."""
 RETURNS = {"linux": "MADV_DONTNEED", "darwin": "MADV_FREE"}
@@ -73,6 +74,14 @@ def trim_heap() -> None:
     except (AttributeError, OSError, TypeError):  # another C library
         return
     trim(0)
+
+
+def keep_one_arena() -> None:
+    """Make the C library allocate from one arena: glibc has one a thread, and what is free in each adds up."""
+    try:
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+    except (AttributeError, OSError, TypeError):  # another C library
+        return
 
 
 def _mapped(n_bytes: int, huge: bool) -> NDArray[np.uint8]:

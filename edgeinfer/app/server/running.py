@@ -32,6 +32,7 @@ from edgeinfer.app.server.presets import given_options
 from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.engine.running import RunningNote
 from edgeinfer.errors import BadSetting
+from edgeinfer.jit.memory import keep_one_arena
 
 if TYPE_CHECKING:
     from edgeinfer.settings import Settings
@@ -66,6 +67,7 @@ def run_server(
     `settings`: how models without a preset are loaded and answer.
     """
     options.check()
+    keep_one_arena()
     listeners = listen_all(options.addresses, options.port)
     sys.setswitchinterval(SWITCH_S)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)

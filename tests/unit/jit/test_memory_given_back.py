@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import mmap
+import platform
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -51,3 +54,30 @@ def test_other_systems_lose_nothing_but_those_pages(system: str, monkeypatch: py
     assert np.all(memory == 7) or system == "darwin"
     memory[:] = 9
     assert np.all(memory == 9)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@pytest.mark.parametrize("call", ["", "keep_one_arena()"])
+def test_threads_share_one_arena(call: str, tmp_path: Path) -> None:
+    """In a process of its own; without the call each of several threads has its arena."""
+    told = tmp_path / "told"
+    code = f"""
+import ctypes, threading
+from edgeinfer.jit.memory import keep_one_arena
+{call}
+libc, all_there = ctypes.CDLL(None), threading.Barrier(4)
+libc.malloc.restype = ctypes.c_void_p
+def take():
+    libc.malloc(1000)
+    all_there.wait()
+threads = [threading.Thread(target=take) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+libc.fopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fopen(b"{told}", b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    n_arenas = told.read_text().count("<heap nr")
+    assert n_arenas == 1 if call else n_arenas > 1
