@@ -1,8 +1,8 @@
 """Tools of MCP servers that clients may call: those that the user trusts, as nobody is asked for each call.
 
 The page asks the person, so that it may call the others too. In: servers, calls from the event loop. Out: descriptions
-in llama-server's form, results. Servers are started when the
-tools are first asked for, and calls wait in threads of their own, so that answers keep theirs. Knows no HTTP.
+in llama-server's form, results. Servers are started when the tools are first asked for, and calls wait in threads of
+their own, so that answers keep theirs. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 
 class ServedTools:
-    """The trusted tools of these servers. Close it; calls that run then fail."""
+    """The tools of these servers. Close it; calls that run then fail."""
 
     def __init__(self, servers: Sequence[ToolServer]) -> None:
         self._servers = tuple(servers)
