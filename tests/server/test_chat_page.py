@@ -190,12 +190,12 @@ def test_the_app_reads_what_the_page_exports() -> None:
     assert (session.title, session.system, session.leaf) == ("Weather?", "Be brief.", 5)
     assert [(each.number, each.parent, each.role, each.state) for each in messages] == [
         (1, None, "user", "whole"),
-        (2, 1, "assistant", "whole"),
-        (3, 2, "user", "whole"),
-        (4, 3, "assistant", "cut"),
-        (5, 3, "assistant", "whole"),
+        (4, 1, "assistant", "cut"),
+        (5, 1, "assistant", "whole"),
     ]
-    figures = messages[4].figures
+    (call,) = messages[2].rounds[0].calls  # calls and results are the answer's there
+    assert (call.name, call.arguments, call.result) == ("weather", '{"city": "Oslo"}', "4 degrees")
+    figures = messages[2].figures
     assert figures is not None
     assert (figures.n_prompt, figures.n_cached, figures.n_generated, figures.ttft_s) == (10, 4, 3, 0.5)
     assert [each.text for each in MessageTree(messages).path(5)][-1] == "Four degrees."

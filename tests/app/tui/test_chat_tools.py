@@ -86,7 +86,7 @@ async def test_a_call_is_asked_made_shown_folded_and_kept(make: Make, tools: New
         await pilot.press("y")
         await quiet(app, pilot)
         assert branch(app)[-1] == ("assistant", "It is **3**.")
-        assert last(app).rounds == (ToolRound("Let me see.\n", (ADDED,), "Hm."),)
+        assert last(app).rounds == (ToolRound("Let me see.", (ADDED,), "Hm."),)
         assert '▸ called add {"a": 1, "b": 2}, which gave: 3 (Alt+T)' in shown(app)
         assert "<tool_call>" not in shown(app)
         assert "Hm." not in shown(app)
@@ -95,7 +95,7 @@ async def test_a_call_is_asked_made_shown_folded_and_kept(make: Make, tools: New
         assert "Hm." in shown(app)
     second = script.asked[1]
     assert [message.role for message in second] == ["user", "assistant", "tool"]
-    assert (second[1].content, second[2].content) == ("Let me see.\n", "3")
+    assert (second[1].content, second[2].content) == ("Let me see.", "3")
 
 
 async def test_the_prompt_and_the_context_have_the_tools(make: Make, tools: NewTools) -> None:
@@ -250,7 +250,7 @@ async def test_leaving_at_the_question_keeps_what_is_there(make: Make, tools: Ne
     number = app.chat_screen.chat.number
     assert number is not None
     kept = app.state.store.messages(number)[-1]
-    assert (kept.state, kept.text, [each.text for each in kept.rounds]) == ("stopped", "", ["See. "])
+    assert (kept.state, kept.text, [each.text for each in kept.rounds]) == ("stopped", "", ["See."])
 
 
 async def test_text_that_follows_calls_is_drawn_after_them(make: Make, tools: NewTools) -> None:
@@ -263,6 +263,6 @@ async def test_text_that_follows_calls_is_drawn_after_them(make: Make, tools: Ne
         await wait_until(pilot, lambda: "One." in shown(app))
         script.step(100)
         await quiet(app, pilot)
-        assert [each.text for each in last(app).rounds] == ["One. ", "Two. "]
+        assert [each.text for each in last(app).rounds] == ["One.", "Two."]
         lines = [line.strip() for line in shown(app).splitlines() if line.strip()]
         assert [line.split()[0] for line in lines[:5]] == ["One.", "▸", "Two.", "▸", "Three."]
