@@ -47,6 +47,7 @@ from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.workers import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.speculation.draft_model import draft_bytes, split_sources
+from edgeinfer.engine.speculation.heads import HeadInFile, own_head
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, ModelDrafting, drafts_for, may_draft_later
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
@@ -54,6 +55,7 @@ from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import left_out, spec_of
 from edgeinfer.models.rope import told_of_factors
 from edgeinfer.models.store import LocalModel, ModelStore
+from edgeinfer.models.trained_heads import with_hidden
 from edgeinfer.models.variants import told as told_of
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.cost.work import work_of
@@ -244,10 +246,12 @@ def _staff(options: LoadOptions, subject: Subject) -> tuple[DeviceOptions, tuple
 
 def _held(
     subject: Subject, name: str, options: LoadOptions, limits: Limits
-) -> tuple[Limits, LoadOptions, tuple[str, ...]]:
-    """Limits with the weight placement on the cpu; drops the draft model if memory has no room for it too."""
+) -> tuple[Subject, Limits, LoadOptions, tuple[str, ...]]:
+    """Limits with the weight placement on the cpu; drops the draft model or head if memory has no room for it too."""
     holding, progress = _holding(options), options.progress
     beside = 0 if options.spec == "off" else draft_bytes(options.draft_from, limits)
+    if (head := HeadInFile.of(subject)) is not None:
+        beside += head.need(options.device, limits).beside_bytes
     own = subject.fingerprint if subject.approx is None else fingerprint(subject.gguf)
     assert subject.spec is not None
     arguments = (subject.spec, subject.gguf, name, own, limits)
@@ -255,7 +259,7 @@ def _held(
         found, notices = place_and_pack(*arguments, replace(holding, beside_bytes=beside), progress)
         taken = beside + subject.memory_need(options.device, found).weight_bytes
         if not beside or holding.ram_bytes is None or taken <= holding.ram_bytes:
-            return found, options, notices
+            return subject, found, options, notices
         reason = f"both take {size_text(taken)} and may have {size_text(holding.ram_bytes)}"
     except DoesNotFit as refusal:
         if not beside:
@@ -263,9 +267,9 @@ def _held(
         reason = str(refusal)
         found, notices = place_and_pack(*arguments, holding, progress)
     texts, path = split_sources(options.draft_from)
-    assert path is not None
-    notices += (f"nothing is drafted by {path.name}, which takes {size_text(beside)} beside {name}: {reason}",)
-    return found, replace(options, draft_from=texts), notices
+    second = "its own head" if path is None else path.name
+    notices += (f"nothing is drafted by {second}, which takes {size_text(beside)} beside {name}: {reason}",)
+    return replace(subject, head=None), found, replace(options, draft_from=texts), notices
 
 
 def _fitting(
@@ -285,16 +289,18 @@ def _fitting(
     trained, adapters = spec.n_context_trained, subject.gguf.adapters
     n_context = context_of(spec.n_context_usual, options.n_context)
     spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows, adapters=adapters)
-    subject = replace(subject, spec=spec)
+    head = own_head(subject, options, n_context) if spec.is_causal else None
+    spec = spec if head is None else with_hidden(spec)
+    subject = replace(subject, spec=spec, head=head)
     limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
     if not spec.is_causal:  # reads whole texts in one pass and generates none
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         options = replace(options, spec="off")
     notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
-    notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors))
+    notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors, head))
     notices += (*map(str, adapters), *told_of_factors(spec, n_context))
     if options.device == AUTO_DEVICE:
-        limits, options, more = _held(subject, name, options, limits)
+        subject, limits, options, more = _held(subject, name, options, limits)
         notices += more
     elif _holding(options).ram_bytes is not None:
         raise BadSetting(
@@ -336,7 +342,8 @@ def _start(
             tokenizer, template = texts.result() if texts is not None else program_texts(subject, options, executor)
         if loops is not None and loops.must_measure(options, executor, subject.fingerprint):
             loops, drafts_later = None, True
-        drafts, draft_notices = drafts_for(executor, tokenizer, subject.fingerprint, options, loops, options.progress)
+        head, own = HeadInFile.of(subject), (executor, tokenizer, subject.fingerprint, options)
+        drafts, draft_notices = drafts_for(*own, loops, options.progress, head)
     except BaseException:
         if executor is not None:
             executor.close()
@@ -366,10 +373,10 @@ def _start(
     primes = options.history and limits.stored is None
     pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
     comparison = None if choose_later is None else Comparison(choose_later, lambda: pool.idle_s, executor.device)
-    later = LaterDrafts(executor, tokenizer, subject.fingerprint, options) if drafts_later else None
+    later = LaterDrafts(*own, head) if drafts_later else None
     drafting = ModelDrafting(drafts, later, primes)
-    own = subject, pool, tokenizer, template, facts, drafting
-    return LLM(*own, parallel=options.parallel, comparison=comparison)
+    parts = subject, pool, tokenizer, template, facts, drafting
+    return LLM(*parts, parallel=options.parallel, comparison=comparison)
 
 
 def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -> tuple[str, ...]:

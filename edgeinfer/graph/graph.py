@@ -7,7 +7,7 @@ of what runs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -17,6 +17,8 @@ from edgeinfer.graph.ops.add_scaled import AddScaled
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.hidden_rows import HiddenRows
+from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.step import Inputs
@@ -116,7 +118,8 @@ class ModelSpec:
         """What passes accept besides token ids."""
         takes_rows = any(isinstance(op, Embed) and op.rows for op in self.ops())
         takes_axes = any(isinstance(op, Rope) and op.sections is not None for op in self.ops())
-        return Inputs(self.width if takes_rows else 0, takes_axes, self.scales)
+        hidden_width = sum(op.width for op in self.ops() if isinstance(op, HiddenRows))
+        return Inputs(self.width if takes_rows else 0, takes_axes, self.scales, hidden_width)
 
     @property
     def scales(self) -> tuple[float, ...]:
@@ -138,6 +141,14 @@ class ModelSpec:
             ops = (op.without_adapters(unused) if isinstance(op, Experts) else op for op in stage.ops)
             kept = tuple(op for op in ops if own.isdisjoint((*op.reads, *op.writes)))
             stages.append(replace(stage, ops=kept))
+        return replace(self, stages=tuple(stages))
+
+    def without_products(self, weights: Collection[Weight]) -> ModelSpec:
+        """The same model without its products with these weights: to count the memory of the others."""
+        stages = (
+            replace(stage, ops=tuple(op for op in stage.ops if not (isinstance(op, MatMul) and op.weight in weights)))
+            for stage in self.stages
+        )
         return replace(self, stages=tuple(stages))
 
     @property

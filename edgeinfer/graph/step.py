@@ -51,6 +51,7 @@ class Batch:
     axes       int32[T, 3]  temporal, height and width of each token for a multi-axis rotary embedding; None: its
                position along each axis
     scales     float32[T, A]  how much each LoRA adapter adds to each token; None: as the model was loaded
+    hidden     float32[T, W]  hidden rows of another model that come with the tokens, for heads that read them
     """
 
     tokens: Int32s
@@ -61,6 +62,7 @@ class Batch:
     rows: InputRows | None = None
     axes: Int32s | None = None
     scales: Floats | None = None
+    hidden: Floats | None = None
 
     def named_tokens(self) -> list[int]:
         """The tokens in the form used to compare texts: ids, and the names of rows."""
@@ -184,12 +186,14 @@ class Inputs:
     """What a model was opened for besides token ids.
 
     `row_width`: width of input rows, 0 for token ids only. `axes`: whether it reads three positions per token.
-    `scales`: of its LoRA adapters, in passes that state none; () if passes cannot state any.
+    `scales`: of its LoRA adapters, in passes that state none; () if passes cannot state any. `hidden_width`: width of
+    the hidden rows that come with its tokens, 0 if it reads none.
     """
 
     row_width: int = 0
     axes: bool = False
     scales: tuple[float, ...] = ()
+    hidden_width: int = 0
 
     def check(self, batch: Batch, n_context: int) -> None:
         """Raises UnsupportedModel, ContextOverflow or ValueError if a batch has invalid rows, axes or scales."""
@@ -213,6 +217,9 @@ class Inputs:
                 raise UnsupportedModel("this model, as it was opened, adds its LoRA adapters at one scale alone")
             if batch.scales.shape != (len(batch.tokens), len(self.scales)):
                 raise ValueError(f"scales of shape {batch.scales.shape} for {len(batch.tokens)} tokens")
+        hidden = () if batch.hidden is None else batch.hidden.shape
+        if hidden != ((len(batch.tokens), self.hidden_width) if self.hidden_width else ()):
+            raise ValueError(f"hidden rows of shape {hidden} for {len(batch.tokens)} tokens, {self.hidden_width} wide")
 
 
 def check_axes(lowest: int, highest: int, n_context: int) -> None:

@@ -6,7 +6,6 @@ families.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF
@@ -18,11 +17,13 @@ from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.models.blocks import attention, embed, head, norm, project
+from edgeinfer.models.decoder import Feed
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes
+from edgeinfer.models.trained_heads import TrainedHead, next_token_head
 
 TAPS_MAX, HEADS_MAX, WIDTH_MAX = 64, 4096, 4096
 
@@ -126,11 +127,21 @@ def attending_layers(hp: Hyperparameters, n_layers: int) -> list[bool]:
 def mixture_with_delta_nets(hp: Hyperparameters, *, grouped: bool) -> ModelSpec:
     """Delta nets, gated attention and experts; `grouped`: value heads that share a key head are adjacent."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
-    mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=True, shared_width=g.sizes.ffn_width)
-    return hybrid(g, DeltaNet.read(hp, grouped=grouped), mixture.add)
+    return hybrid(g, DeltaNet.read(hp, grouped=grouped), _mixture(g).add)
 
 
-def hybrid(g: ModelGraph, delta_net: DeltaNet, feed: Callable[[ModelGraph], None]) -> ModelSpec:
+def head_of_mixture(hp: Hyperparameters) -> TrainedHead:
+    """The trained head of such a mixture, which has experts too."""
+    g = ModelGraph(hp, Sizes.read(hp, mixture=True, guessing=True))
+    return head_of_hybrid(g, _mixture(g).add)
+
+
+def _mixture(g: ModelGraph) -> Mixture:
+    width = g.sizes.ffn_width
+    return Mixture.read(g.hp, width, normalised=True, shared_width=width)
+
+
+def hybrid(g: ModelGraph, delta_net: DeltaNet, feed: Feed) -> ModelSpec:
     """Layers of delta nets and layers of gated attention, each with the feed-forward branch that `feed` adds."""
     rope = rope_table(g.hp, g.sizes.rotary_width)
     embed(g)
@@ -144,3 +155,16 @@ def hybrid(g: ModelGraph, delta_net: DeltaNet, feed: Callable[[ModelGraph], None
         norm(g, "post_attention_norm")
         feed(g)
     return head(g)
+
+
+def head_of_hybrid(g: ModelGraph, feed: Feed) -> TrainedHead:
+    """The trained head of such a model: its block has gated attention. `g`: as for `next_token_head`."""
+    rope = rope_table(g.hp, g.sizes.rotary_width)
+
+    def block(g: ModelGraph) -> None:
+        norm(g, "attn_norm")
+        attention(g, rope, head_norms=True, gate="attn_q")
+        norm(g, "post_attention_norm")
+        feed(g)
+
+    return next_token_head(g, block)

@@ -7,7 +7,7 @@ spec reads is present and readable, and that the spec uses everything in the fil
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.gguf.adapter import DOWN, EMBEDDING, Adapter
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
 from edgeinfer.models.quants import format_of
+from edgeinfer.models.trained_heads import TrainedHead, has_head
 from edgeinfer.models.variants import with_rows, with_threshold
 
 UNREAD = re.compile(
@@ -122,10 +123,27 @@ def spec_of(
     return spec if approx is None else with_threshold(spec, approx)
 
 
-def left_out(spec: ModelSpec, metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> tuple[str, ...]:
-    """Descriptions of the parts of a file that edgeinfer leaves out."""
+def head_in(metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: int | None = None) -> TrainedHead | None:
+    """The trained head inside a model's file; None if it has none, or none that edgeinfer can run.
+
+    Raises BadGGUF for a head of impossible sizes, UnsupportedModel for one with weights of an unknown format.
+    """
+    build = architecture_of(metadata.text("general.architecture")).head
+    header = Hyperparameters(metadata, tensors, 0)
+    if build is None or not has_head(header):
+        return None
+    head = build(Hyperparameters(metadata, tensors, n_context or header.integer("context_length")))
+    _check_formats(_names(head.spec), tensors)
+    return head
+
+
+def left_out(
+    spec: ModelSpec, metadata: Metadata, tensors: Mapping[str, TensorInfo], head: TrainedHead | None = None
+) -> tuple[str, ...]:
+    """Descriptions of the parts of a file that edgeinfer leaves out. `head`: one that is used."""
+    used = set() if head is None else _names(head.spec)
     n_blocks = Hyperparameters(metadata, tensors, 0).integer("block_count")
-    found = (_part(name, spec.n_layers, n_blocks) for name in tensors)
+    found = (_part(name, spec.n_layers, n_blocks) for name in tensors if name not in used)
     return tuple(dict.fromkeys(part for part in found if part is not None))
 
 
@@ -157,17 +175,24 @@ def _unused_keys(spec: ModelSpec) -> set[str]:
     return {f"{name}.attn_{part}.weight" for name in attends - stores for part in ("k", "v", "k_norm")}
 
 
+def _check_formats(names: Collection[str], tensors: Mapping[str, TensorInfo]) -> None:
+    """Raises UnsupportedModel for a tensor, one of those read, without a supported quant format."""
+    for name, info in tensors.items():
+        if name in names:
+            try:
+                format_of(info.ggml_type)
+            except UnsupportedModel as error:
+                raise UnsupportedModel(f"{name}: {error}") from None
+
+
 def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_blocks: int, unread: re.Pattern[str]) -> None:
     """Raises UnsupportedModel for a tensor that is read but has no supported quant format, or that no op reads."""
     names, unused = _names(spec), _unused_keys(spec)
+    _check_formats(names, tensors)
     for name in tensors:
-        if name in names:
-            try:
-                format_of(tensors[name].ggml_type)
-            except UnsupportedModel as error:
-                raise UnsupportedModel(f"{name}: {error}") from None
-        elif (
-            name not in unused
+        if (
+            name not in names
+            and name not in unused
             and not UNREAD.fullmatch(name)
             and not unread.fullmatch(name)
             and _part(name, spec.n_layers, n_blocks) is None

@@ -66,11 +66,13 @@ class Sizes:
         norms: Norms = "rms",
         hybrid: bool = False,
         recurrent: bool = False,
+        guessing: bool = False,
     ) -> Sizes:
         """Sizes from the keys all families share; the vocabulary is the height of the embedding table.
 
         `mixture`: the family may be a mixture of experts. `hybrid`: layers with 0 kv heads have no attention.
-        `recurrent`: no layer has attention or a feed-forward branch, so files state neither.
+        `recurrent`: no layer has attention or a feed-forward branch, so files state neither. `guessing`: blocks that
+        predict tokens beyond the next one count as layers.
         """
         embedding = hp.tensors.get("token_embd.weight")
         if embedding is None or len(embedding.shape) != 2:
@@ -83,7 +85,7 @@ class Sizes:
                 "exaone-moe, smallthinker, arctic, llama4, phimoe, cohere2moe, laguna, dbrx, grok, granite_swa, mimo2, "
                 "nemotron_h_moe, jamba, kimi-linear and nomic-bert-moe"
             )
-        n_layers = _n_layers(hp)
+        n_layers = _n_layers(hp, guessing=guessing)
         width = hp.integer("embedding_length")
         if recurrent:
             attends, layers = (False,) * n_layers, (LayerSizes(0, 0, 0, 0, 0, 0),) * n_layers
@@ -143,19 +145,19 @@ def _epsilon(hp: Hyperparameters, norms: Norms) -> float:
     return hp.number(other if hp.has(other) and not hp.has(own) else own)
 
 
-def _n_layers(hp: Hyperparameters) -> int:
-    """Layers used to generate a token; MTP blocks after them are left out."""
+def _n_layers(hp: Hyperparameters, *, guessing: bool) -> int:
+    """Layers used to generate a token, without the MTP blocks after them, unless these are wanted too."""
     n_blocks, n_guessing = hp.integer("block_count", most=LAYERS_MAX), hp.integer(GUESSING, 0, least=0)
     if n_guessing >= n_blocks:
         raise BadGGUF(f"{hp.architecture}.{GUESSING} is {n_guessing} of {n_blocks} blocks: no layer is left")
-    return n_blocks - n_guessing
+    return n_blocks if guessing else n_blocks - n_guessing
 
 
 def _layers(
     hp: Hyperparameters, n_layers: int, width: int, *, hybrid: bool
 ) -> tuple[tuple[bool, ...], tuple[LayerSizes, ...]]:
     """Which layers have attention, and each layer's sizes, from arrays or single numbers in the file."""
-    n_blocks, key = n_layers + hp.integer(GUESSING, 0, least=0), "attention.head_count_kv"
+    n_blocks, key = hp.integer("block_count", n_layers), "attention.head_count_kv"
     heads = hp.counts("attention.head_count", n_blocks)[:n_layers]
     kv_heads = hp.counts(key, n_blocks, max(heads))[:n_layers]
     of_experts = max(hp.counts("expert_feed_forward_length", n_blocks, 0, least=0)) or None

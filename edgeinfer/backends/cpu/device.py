@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
@@ -46,6 +47,7 @@ class CpuDevice:
         _check_conversions(features)
         self.library = kernel_library()
         self._worker_pool: WorkerPool | None = None
+        self._lane: Callable[[], CpuLane | None] = lambda: None
         self.isa = targets.choose(features, isa or os.environ.get("EDGEINFER_SIMD"))
 
     @property
@@ -56,10 +58,12 @@ class CpuDevice:
         """Pack the weights, compile or load the kernels, start the worker pool, which all lanes of a device share."""
         resources = self._prepared(spec, file, limits, progress)
         try:
-            return _lane_kind(limits)(spec, file, limits, resources, progress)
+            lane = _lane_kind(limits)(spec, file, limits, resources, progress)
         except BaseException:
             resources.worker_pool.close()
             raise
+        self._lane = weakref.ref(lane)
+        return lane
 
     def compile_sections(
         self,
@@ -91,7 +95,7 @@ class CpuDevice:
             self._worker_pool = WorkerPool(self.n_workers, self._pinned_to, self.library)
         else:
             self._worker_pool = shared.share()
-        return LaneResources(self._worker_pool, self.library, self.isa, self._n_nodes)
+        return LaneResources(self._worker_pool, self.library, self.isa, self._n_nodes, self._lane())
 
     def close(self) -> None:
         """Does nothing: lanes own the threads."""

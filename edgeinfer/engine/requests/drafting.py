@@ -144,8 +144,21 @@ class OtherWork:
 ALONE = OtherWork()
 
 
+class RowReader(Protocol):
+    """What drafts from the model's hidden rows."""
+
+    def note(self, first: int, tokens: Sequence[int], rows: Floats) -> None:
+        """Take the rows of tokens that were added to the text from position `first` on: float32[len(tokens), D]."""
+        ...
+
+
 class Speculator(Protocol):
     """Drafts for one text after another; its calls never overlap."""
+
+    @property
+    def row_reader(self) -> RowReader | None:
+        """What is given the hidden rows of all tokens; None if nothing reads them."""
+        ...
 
     @property
     def expected(self) -> float:

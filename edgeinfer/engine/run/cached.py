@@ -14,10 +14,11 @@ import numpy as np
 from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.measure.power import PowerLimiter
-from edgeinfer.engine.requests.drafting import Draft
+from edgeinfer.engine.requests.drafting import Draft, RowReader
 from edgeinfer.engine.requests.prompt_rows import ROW, MixedPrompt
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.models.trained_heads import HIDDEN
 from edgeinfer.offload.weights import WeightReads
 
 if TYPE_CHECKING:
@@ -233,10 +234,16 @@ class CachedSequence:
         """`Executor.peaks` of these logits, valid as long as they are."""
         return self.pool.executor.peaks
 
-    def commit(self, batch: Batch, path: Int32s) -> None:
-        """Keep these tokens of the batch just evaluated. Call with the lock still held; keeps none if interrupted."""
+    def commit(self, batch: Batch, path: Int32s, reader: RowReader | None = None) -> None:
+        """Keep these tokens of the batch just evaluated. Call with the lock still held; keeps none if interrupted.
+
+        `reader`: what the model's hidden rows are for, if it was opened with them.
+        """
         tokens = batch.named_tokens()
         kept = [tokens[node] for node in path.tolist()]
+        showing = self.pool.executor.capabilities.showing
+        if reader is not None and showing is not None:
+            reader.note(len(self._tokens), kept, showing.show(HIDDEN)[path])
         try:
             self.pool.executor.commit(self.sequence, path)
             self._tokens.extend(kept)

@@ -37,7 +37,6 @@ from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.allotment import AGED_S, Priority, checked, rank
 
 State = Literal["waiting", "active", "over"]
-
 READING = "reading the prompt"
 AHEAD = 16
 """Pieces that are generated before the caller asks for them, while other requests run."""
@@ -327,7 +326,8 @@ class ScheduledSequence:
             walked = walk(draft, partial(chooser.choose, logits, peaks, likeliest), chooser.eog)
             if len(walked.path) > 1:
                 self.output.note_sources(self.n_generated, speculator.sources(walked.path))
-        self.cached.commit(given.batch, walked.path + np.int32(given.first) if given.first else walked.path)
+        path = walked.path + np.int32(given.first) if given.first else walked.path
+        self.cached.commit(given.batch, path, speculator and speculator.row_reader)
         if draft is not None and speculator is not None:
             speculator.learn(draft, walked, time.perf_counter() - work.started if is_alone else None)
         if not self.n_generated:

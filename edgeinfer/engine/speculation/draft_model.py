@@ -21,11 +21,13 @@ import numpy as np
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.limits import limits_for, limits_with_states, memory_for_model, memory_need
+from edgeinfer.engine.requests.drafting import RowReader
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
+from edgeinfer.engine.speculation.drafters import Drafter, draft_model
 from edgeinfer.engine.speculation.drafters.draft_model import Chain
 from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAP_EDGES, GAPS, MOST_CHAINED, TOKEN_BITS
@@ -66,6 +68,11 @@ class DraftModel:
         self._close = close
         self._failures: list[Failure] = []
         self._told = False
+
+    @property
+    def drafter(self) -> Drafter:
+        """What proposes its choices."""
+        return draft_model.DRAFTER
 
     def session(self, library: KernelLibrary) -> Follower:
         """The draft model's state for one more session; `library` has the loops."""
@@ -110,6 +117,14 @@ class Follower:
         self._highest = highest
         self.n_run = 0
         """Number of tokens of the last pass."""
+
+    @property
+    def row_reader(self) -> RowReader | None:
+        """What is given the model's hidden rows; None if they are not used."""
+        return None
+
+    def begin(self, text: Sequence[int]) -> None:
+        """Start a text to continue; nothing needs to be done, as each call says the whole text."""
 
     def read(self, history: Sequence[int]) -> Int32s | None:
         """The highest logits after a text, int32[BEST]; None if it does not fit, or has not been read completely yet.
@@ -276,8 +291,7 @@ def draft_bytes(sources: Sequence[str | Path], room: Limits) -> int:
         return 0
     with open_model(path) as model:
         spec, limits = _cut(model, room)
-        need = memory_need(CPU, spec, model.file.tensors, limits)
-    return need.weight_bytes + need.kv_bytes + need.buffer_bytes
+        return memory_need(CPU, spec, model.file.tensors, limits).beside_bytes
 
 
 def _cut(model: Model, room: Limits) -> tuple[ModelSpec, Limits]:

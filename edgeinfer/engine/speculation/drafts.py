@@ -78,7 +78,7 @@ class ModelDrafts:
         self.draft_model = draft_model
         self.drafters: dict[str, Drafter] = DRAFTERS.entries()
         if draft_model is not None:
-            self.drafters[DRAFT_MODEL] = draft_model_drafter.DRAFTER
+            self.drafters[DRAFT_MODEL] = draft_model.drafter
         self.draft_sources = [
             draft_source for drafter in self.drafters.values() for draft_source in drafter.draft_sources
         ]

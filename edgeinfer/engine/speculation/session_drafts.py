@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.engine.requests.drafting import ALONE, Draft, DraftReport, OtherWork, SourceCount, Walk
-from edgeinfer.engine.speculation.draft_model import DraftModelPolicy, Offer
+from edgeinfer.engine.requests.drafting import ALONE, Draft, DraftReport, OtherWork, RowReader, SourceCount, Walk
+from edgeinfer.engine.speculation.draft_model import DraftModelPolicy, Follower, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.suffix import AutomatonCursor, split_texts
@@ -85,11 +85,11 @@ class SessionDrafts:
         self._introduce(self._tables)
         self._acceptance = shared.acceptance[False]
         self._asking: DraftModelPolicy | None = None
+        self._follower: Follower | None = None
         chain = self._tables.get(DRAFT_MODEL)
         if shared.draft_model is not None and isinstance(chain, draft_model_drafter.Chain):
-            self._asking = DraftModelPolicy(
-                shared.draft_model.session(shared.library), chain, self._acceptance.starts[-1]
-            )
+            self._follower = shared.draft_model.session(shared.library)
+            self._asking = DraftModelPolicy(self._follower, chain, self._acceptance.starts[-1])
         self._log = TokenLog(self._log_moved)
         self._begin_report()
 
@@ -145,6 +145,8 @@ class SessionDrafts:
     def begin(self, history: Sequence[int], *, sampled: bool) -> None:
         """Start a text to continue, any part of which may be known already."""
         self._log.begin(history)
+        if self._follower is not None:
+            self._follower.begin(history)
         self._shared.make_room(self)
         for tables in self._tables.values():
             tables.reserve(self._log.n_tokens)
@@ -153,6 +155,11 @@ class SessionDrafts:
         self._fields["costs"] = self._shared.costs.address
         self._shared.costs.begin()
         self._begin_report()
+
+    @property
+    def row_reader(self) -> RowReader | None:
+        """What is given the model's hidden rows, if the draft model is a head that reads them."""
+        return None if self._follower is None else self._follower.row_reader
 
     @property
     def expected(self) -> float:

@@ -15,13 +15,14 @@ import numpy as np
 
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.costs import Costs, MeasuredCosts, measure
-from edgeinfer.engine.speculation.draft_model import open_draft_model, split_sources
+from edgeinfer.engine.speculation.draft_model import DraftModel, open_draft_model, split_sources
 from edgeinfer.engine.speculation.drafters import DRAFTERS
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library, loops_of
 from edgeinfer.engine.speculation.files import DraftFolder, file_texts
+from edgeinfer.engine.speculation.heads import HeadInFile
 from edgeinfer.engine.speculation.priming import Priming
 from edgeinfer.engine.speculation.records import MOST
-from edgeinfer.errors import DoesNotFit
+from edgeinfer.errors import DoesNotFit, UnsupportedModel
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.load_options import LoadOptions
@@ -85,11 +86,12 @@ def drafts_for(
     load: LoadOptions,
     loops: Loops | None,
     progress: Progress = no_progress,
+    head: HeadInFile | None = None,
 ) -> tuple[ModelDrafts | None, tuple[str, ...]]:
     """Drafts for all sessions of a model, or None if nothing is to be drafted; and notices for the user.
 
-    A draft model that does not fit beside the model is left out.
-    `loops`: None if speculation is off.
+    A draft model or head that does not fit beside the model is left out.
+    `loops`: None if speculation is off. `head`: the trained head in the model's file, which a draft model replaces.
     Raises BadSetting for unusable files to draft from, and as `open_draft_model`.
     """
     text_paths, model_path = split_sources(load.draft_from)
@@ -103,7 +105,8 @@ def drafts_for(
         costs = Costs({}, corrected=False)
     else:
         costs = Costs.of(_known_costs(library, executor, tokenizer.n_tokens, fingerprint))
-    draft_model, folder = None, fingerprint
+    draft_model: DraftModel | None = None
+    folder = fingerprint
     notices: tuple[str, ...] = () if notice is None else (notice,)
     if model_path is not None:
         try:
@@ -111,6 +114,12 @@ def drafts_for(
             folder += f"-{draft_model.fingerprint}"  # what is learned with it is useless without it
         except DoesNotFit as reason:
             notices += (f"nothing is drafted by {model_path.name}: {reason}",)
+    elif head is not None:
+        try:
+            draft_model = head.open(executor, fingerprint, progress)
+            folder += "-head"
+        except (DoesNotFit, UnsupportedModel) as reason:
+            notices += (f"nothing is drafted by the model's own head: {reason}",)
     fixed, branches = _fixed(load.spec), executor.limits.branches
     drafts = ModelDrafts(library, tokenizer.n_tokens, costs, fixed, progress, draft_model, branches=branches)
     if texts:
@@ -124,8 +133,16 @@ def drafts_for(
 class LaterDrafts:
     """Drafts of a model that starts to answer before the drafting code is compiled or the costs of passes are known."""
 
-    def __init__(self, executor: SequenceEvaluator, tokenizer: Tokenizer, fingerprint: str, load: LoadOptions) -> None:
+    def __init__(
+        self,
+        executor: SequenceEvaluator,
+        tokenizer: Tokenizer,
+        fingerprint: str,
+        load: LoadOptions,
+        head: HeadInFile | None = None,
+    ) -> None:
         self._given = executor, tokenizer, fingerprint, load
+        self._head = head
         self._loops: Loops | None = None
 
     def compile(self, progress: Progress) -> None:
@@ -136,7 +153,7 @@ class LaterDrafts:
 
     def drafts(self) -> ModelDrafts | None:
         """The drafts. Runs passes; only one pass may run at a time."""
-        return drafts_for(*self._given, self._loops)[0]
+        return drafts_for(*self._given, self._loops, head=self._head)[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Literal
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.trained_heads import TrainedHead
 from edgeinfer.registry import Registry
 
 
@@ -21,7 +22,8 @@ class Architecture:
 
     `aliases`: other values of `general.architecture` for the same family. `spelling`: the exact value, if it cannot
     be a module name. `unread`: a pattern of tensors that its specs have no use for. `axes`: how files whose rotary
-    embedding has three axes (`rope.dimension_sections`) arrange them.
+    embedding has three axes (`rope.dimension_sections`) arrange them. `head`: how to build the trained
+    head that its files may hold (`models.trained_heads`); None for families whose files hold none that edgeinfer runs.
     """
 
     build: Callable[[Hyperparameters], ModelSpec]
@@ -29,6 +31,7 @@ class Architecture:
     spelling: str = ""
     unread: str = ""
     axes: Literal["contiguous", "interleaved"] | None = None
+    head: Callable[[Hyperparameters], TrainedHead] | None = None
 
 
 ARCHITECTURES: Registry[Architecture] = Registry("edgeinfer.models.architectures", "ARCHITECTURE", "architecture")

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import attention, norm
 from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes
+from edgeinfer.models.trained_heads import TrainedHead, next_token_head
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
@@ -23,4 +26,19 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return decoder(g, feed, ffn_norm="post_attention_norm", head_norms=head_norms)
 
 
-ARCHITECTURE = Architecture(build)
+def guess(hp: Hyperparameters) -> TrainedHead:
+    """The head of a GLM 4.5 that guesses one token more: a layer with experts."""
+    g = ModelGraph(hp, Sizes.read(hp, mixture=True, guessing=True))
+    feed = Mixture.read_sigmoid(hp, g.sizes, normalised=False).after_dense
+    rope = rope_table(hp, g.sizes.rotary_width)
+
+    def block(g: ModelGraph) -> None:
+        norm(g, "attn_norm")
+        attention(g, rope, head_norms=f"{g.prefix}attn_q_norm.weight" in hp.tensors)
+        norm(g, "post_attention_norm")
+        feed(g)
+
+    return next_token_head(g, block)
+
+
+ARCHITECTURE = Architecture(build, head=guess)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import feed_forward
-from edgeinfer.models.delta_net import DeltaNet, hybrid
+from edgeinfer.models.delta_net import DeltaNet, head_of_hybrid, hybrid
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
+from edgeinfer.models.trained_heads import TrainedHead
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
@@ -22,4 +23,9 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return hybrid(g, DeltaNet.read(hp), feed_forward)
 
 
-ARCHITECTURE = Architecture(build, axes="interleaved")
+def guess(hp: Hyperparameters) -> TrainedHead:
+    """The head of a dense Qwen 3.5 that guesses one token more."""
+    return head_of_hybrid(ModelGraph(hp, Sizes.read(hp, guessing=True)), feed_forward)
+
+
+ARCHITECTURE = Architecture(build, axes="interleaved", head=guess)

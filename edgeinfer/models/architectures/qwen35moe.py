@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.delta_net import mixture_with_delta_nets
+from edgeinfer.models.delta_net import head_of_mixture, mixture_with_delta_nets
 from edgeinfer.models.hyperparameters import Hyperparameters
 
 
@@ -17,4 +17,4 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return mixture_with_delta_nets(hp, grouped=False)
 
 
-ARCHITECTURE = Architecture(build, axes="interleaved")
+ARCHITECTURE = Architecture(build, axes="interleaved", head=head_of_mixture)

@@ -50,6 +50,11 @@ class MemoryNeed:
         return replace(self, kv_bytes=self.kv_bytes - saved, state_bytes=self.state_bytes - saved, n_states=n_states)
 
     @property
+    def beside_bytes(self) -> int:
+        """What it takes beside another model in the same program."""
+        return self.weight_bytes + self.kv_bytes + self.buffer_bytes
+
+    @property
     def parts(self) -> tuple[tuple[str, int], ...]:
         """Everything that memory is the sum of, by the names that all commands and screens use."""
         return (

@@ -33,6 +33,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.hidden_rows import HiddenRows
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.step import Floats, Int32s, Step
@@ -46,12 +47,16 @@ MOST_TAPES = 32
 
 @dataclass(frozen=True, slots=True)
 class LaneResources:
-    """What a device gives to each of its lanes. `n_nodes`: NUMA nodes that the worker pool's cores belong to."""
+    """What a device gives to each of its lanes. `n_nodes`: NUMA nodes that the worker pool's cores belong to.
+
+    `beside`: the lane that was compiled before, whose packed weights serve other models in the same file.
+    """
 
     worker_pool: WorkerPool
     library: KernelLibrary
     isa_name: str
     n_nodes: int = 1
+    beside: CpuLane | None = None
 
 
 class CpuLane:
@@ -74,7 +79,7 @@ class CpuLane:
         self._closed, self._adapters = False, frozenset(range(len(spec.scales)))
         embed = _embedding(spec)
         self._embedding = None if embed is None else Embedding(file, embed, learned_positions(spec, limits))
-        packed = self._weights(resources.isa_name, progress)
+        packed = self._weights(resources, progress)
         self._kv = CpuKV(spec.kv, limits, huge=resources.n_nodes == 1)
         self._kv_places = slot_copying(self._kv.pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
@@ -86,6 +91,7 @@ class CpuLane:
         self._embedded = None if embed is None else self._buffers.arrays[embed.out]
         further = [op for op in spec.ops() if isinstance(op, TokenRows)]
         self._tables = [(Embedding(file, op), self._buffers.arrays[op.out]) for op in further]
+        self._hidden = [self._buffers.arrays[op.out] for op in spec.ops() if isinstance(op, HiddenRows)]
         self._one_logits = self._buffers.arrays[spec.logits][:1, : spec.output_width]
         self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
         self._tape, self._alone_tape = (
@@ -102,13 +108,10 @@ class CpuLane:
         self._fewer: dict[tuple[bool, frozenset[int]], Tape] = {}
         file.release()
 
-    def _weights(self, isa_name: str, progress: Progress) -> PanelWeights:
+    def _weights(self, resources: LaneResources, progress: Progress) -> PanelWeights:
         """The model's matrices, packed."""
-        packed, heads, worker_pool = (
-            PackedWeights(self._file, isa_name, self._library),
-            heads_of(self._spec),
-            self._worker_pool,
-        )
+        packed = PackedWeights(self._file, resources.isa_name, self._library)
+        heads, worker_pool = heads_of(self._spec), self._worker_pool
         wanted = [(op.weight, heads.get(op.out)) for op in self._spec.ops() if isinstance(op, MatMul)]
         wanted += [(weight, None) for op in self._spec.ops() if isinstance(op, Experts) for weight in op.matrices]
         if self._limits.prepacked is not None:
@@ -119,6 +122,9 @@ class CpuLane:
             start_from(
                 packed, self._limits.prepacked, contents, wanted, worker_pool.n_workers, progress, worker_pool.cores
             )
+        beside = None if resources.beside is None or resources.beside._closed else resources.beside._packed
+        if isinstance(beside, PackedWeights) and beside.file is self._file:
+            packed.share(beside, wanted)
         packed.pack(wanted, worker_pool.n_workers, progress, worker_pool.cores)
         return packed
 
@@ -250,6 +256,9 @@ class CpuLane:
             self._embedding.write(batch.tokens, batch.positions, self._embedded, batch.rows)
         for table, out in self._tables:
             table.write_rows(batch.tokens, out)
+        for out in self._hidden:
+            assert batch.hidden is not None
+            out[: len(batch.hidden), : batch.hidden.shape[1]] = batch.hidden
 
     def _advance(self) -> None:
         """Advance a state as `states.record` says."""
@@ -306,7 +315,7 @@ class CpuLane:
         self._buffers.arrays.clear()
         self.states = self._lowering.states.run = None
         del self._lowering, self._packed, self._tape, self._alone_tape, self._advance_tape
-        del self._embedding, self._embedded, self._tables, self._one_logits
+        del self._embedding, self._embedded, self._tables, self._hidden, self._one_logits
 
 
 def _asks(call: Call) -> bool:

@@ -89,7 +89,7 @@ class StreamedLane(CpuLane):
             self._held.close()
             raise
 
-    def _weights(self, isa_name: str, progress: Progress) -> PanelWeights:
+    def _weights(self, resources: LaneResources, progress: Progress) -> PanelWeights:
         """Read the pinned bundles, and create what reads the others."""
         stored = self._limits.stored
         assert stored is not None
@@ -112,7 +112,7 @@ class StreamedLane(CpuLane):
             self._held.callback(self._records.close)
         self._worker_pool.patience_s = PATIENCE_S
         held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes + stored.record_bytes
-        return StreamedWeights(self.contents, self._file.tensors, isa_name, self._places, held)
+        return StreamedWeights(self.contents, self._file.tensors, resources.isa_name, self._places, held)
 
     def _contents_of(self, stored: OffloadedWeights) -> Contents:
         return contents_of(self._spec, self._file.tensors, by_records=stored.by_records)

@@ -224,6 +224,11 @@ class PackedWeights:
         """How a weight is packed."""
         return panel_for(format_of(self._file.tensors[weight.tensor].ggml_type))
 
+    def share(self, other: PackedWeights, wanted: Sequence[tuple[Weight, HeadLayout | None]]) -> None:
+        """Use the wanted matrices that another model in the same file has already packed."""
+        keys = ((weight, heads.padded if heads else 0) for weight, heads in wanted)
+        self.take({key: other._matrices[key] for key in keys if key in other})
+
     def take(self, matrices: Mapping[Key, PackedMatrix]) -> None:
         """Add matrices that were packed elsewhere; `pack` skips them."""
         self._matrices.update(matrices)

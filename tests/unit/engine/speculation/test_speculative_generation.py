@@ -64,6 +64,10 @@ class Drafting:
     def sources(self, path: Int32s) -> list[str | None]:
         return [None] * (len(path) - 1)
 
+    @property
+    def row_reader(self) -> None:
+        return None
+
     def take_notices(self) -> tuple[str, ...]:
         return ()
 

@@ -1,0 +1,7 @@
+"""Hidden rows of another model: the lane copies them before the tape runs."""
+
+from __future__ import annotations
+
+from edgeinfer.backends.cpu.lowering.needs import CpuOp
+
+OP = CpuOp(lambda *_: [], lambda *_: [])

@@ -1,0 +1,223 @@
+"""A trained head inside a model's file as a draft model: opening it beside its model, and running it.
+
+In: the head, the open model, and hidden rows of each token that the model adds to a text. Out: a `DraftModel` whose
+chains continue what the model knows: the head reads a token with the model's row of the token before it; where that row
+is not known yet, since the model has not evaluated the token, with its own. Rows are kept until the head reads them, a
+limited number; where rows are missing, the head's text has a gap, and guesses are a little worse. Source of the
+computation: `models.trained_heads`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgeinfer.backends.base import Limits
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
+from edgeinfer.engine.run.cached import CachedSequence, n_common
+from edgeinfer.engine.run.evaluators import BufferReader, SequenceEvaluator, Subject
+from edgeinfer.engine.speculation.draft_model import DraftModel, Failure, Follower, Highest, split_sources
+from edgeinfer.engine.speculation.drafters import Drafter, trained_head
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.operands import Weight
+from edgeinfer.graph.step import Floats, Int32s
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.load_options import LoadOptions
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.load import head_in
+from edgeinfer.models.trained_heads import NEXT_ROWS, TrainedHead
+from edgeinfer.scheduling.cost.memory import MemoryNeed, require_fit
+from edgeinfer.steps import Progress, no_progress
+
+MOST_WAITING = 1024
+"""Rows that wait for the head to read them; of a longer prompt it reads the end."""
+NO_TOKEN = -1
+
+
+SHOWING = ("cpu", "reference")
+"""Devices that show the hidden rows that heads read."""
+
+
+def own_head(subject: Subject, load: LoadOptions, n_context: int) -> TrainedHead | None:
+    """The trained head inside a model's file; None if it has none, or the options leave no use for it.
+
+    A draft model takes its place. Texts with rows of numbers have positions that drafts know nothing of. Raises as
+    `head_in`, and as `split_sources`.
+    """
+    if load.spec == "off" or load.isolate or load.device not in SHOWING or subject.rows or subject.approx is not None:
+        return None
+    if split_sources(load.draft_from)[1] is not None:
+        return None
+    return head_in(subject.gguf.metadata, subject.gguf.tensors, n_context)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadInFile:
+    """A trained head, and the file of its model that holds it. `shared`: weights that the model has in memory too."""
+
+    head: TrainedHead
+    file: GGUFFile
+    shared: frozenset[Weight]
+
+    @classmethod
+    def of(cls, subject: Subject) -> HeadInFile | None:
+        """The head of a model, if it is used."""
+        if subject.head is None or subject.spec is None:
+            return None
+        return cls(subject.head, subject.gguf, frozenset(subject.spec.matrices()))
+
+    def need(self, device: str, room: Limits) -> MemoryNeed:
+        """Its memory beside its model, whose limits are `room`, from the header."""
+        shared = self.shared if room.stored is None else frozenset[Weight]()
+        own = self.head.spec.without_products(shared)
+        return memory_need(device, own, self.file.tensors, self.limits(room))
+
+    def limits(self, room: Limits) -> Limits:
+        """Its limits beside its model, whose limits are `room`: the same context, for as many sessions."""
+        n_sessions = max(1, room.n_pages // pages_for(room.n_context))
+        return limits_for(room.n_context, n_sessions, room.kv, self.head.spec)
+
+    def open(self, executor: SequenceEvaluator, fingerprint: str, progress: Progress = no_progress) -> Head:
+        """Open it beside its model. Raises DoesNotFit, and UnsupportedModel where the device shows no hidden rows."""
+        if executor.capabilities.showing is None:
+            raise UnsupportedModel(f"{executor.device} does not show the hidden rows that a head reads")
+        require_fit(self.need(executor.device, executor.limits), memory_for_model())
+        spec = self.head.spec
+        beside = executor.beside(spec, self.file, fingerprint, self.limits(executor.limits), progress)
+        return Head(beside, fingerprint, spec.n_vocab)
+
+
+class Head(DraftModel):
+    """A trained head, for all sessions. Close it."""
+
+    def __init__(self, executor: SequenceEvaluator, fingerprint: str, n_vocab: int) -> None:
+        super().__init__(executor, fingerprint, n_vocab, lambda: None)
+        self._showing = executor.capabilities.showing
+
+    @property
+    def drafter(self) -> Drafter:
+        """What proposes its guesses."""
+        return trained_head.DRAFTER
+
+    def session(self, library: KernelLibrary) -> HeadFollower:
+        """The head's state for one more session."""
+        assert self._showing is not None
+        own = self._pool.open(), Highest(library, self._n_vocab), self._failures
+        return HeadFollower(*own, self._showing)
+
+
+class HeadFollower(Follower):
+    """What a head has read of one session's text, and the model's rows that it has not read yet."""
+
+    def __init__(
+        self, cached: CachedSequence, highest: Highest, failures: list[Failure], showing: BufferReader
+    ) -> None:
+        """`showing`: shows the head's own rows."""
+        super().__init__(cached, highest, failures)
+        self._showing = showing
+        self._text: list[int] = []
+        """The tokens that the model has evaluated; NO_TOKEN where they are unknown."""
+        self._waiting: deque[tuple[int, Floats]] = deque()
+        """Rows of the model from a position on."""
+        self._places: list[int] = []
+        """Positions in the text of the cached tokens that were read with the model's rows, increasing;"""
+        self._tokens: list[int] = []
+        """and these tokens."""
+        self._next: Floats = np.zeros((0, 0), np.float32)
+        """The head's own row of the last token that it read."""
+
+    @property
+    def row_reader(self) -> HeadFollower:
+        """What is given the model's rows."""
+        return self
+
+    def begin(self, text: Sequence[int]) -> None:
+        """Start a text to continue; what was read of the last one stays as far as the two agree."""
+        self._forget(n_common(self._text, list(text)))
+
+    def note(self, first: int, tokens: Sequence[int], rows: Floats) -> None:
+        """Take the model's rows of tokens that continue the text from position `first` on."""
+        if first > len(self._text):  # others read what lies between: nothing is known of it
+            self._forget(0)
+            self._text = [NO_TOKEN] * first
+        elif first < len(self._text):
+            is_same = self._text[first] == tokens[0]  # as where the model reads the last token of a known text again
+            self._forget(first, first + is_same)
+        self._text += tokens
+        self._waiting.append((first, rows))
+        n_waiting = sum(len(each) for _, each in self._waiting)
+        while n_waiting > MOST_WAITING and len(self._waiting) > 1:
+            n_waiting -= len(self._waiting.popleft()[1])
+
+    def read(self, history: Sequence[int]) -> Int32s | None:
+        """The highest logits after a text, int32[BEST]; None if they are unknown, or rows remain to be read."""
+        cached, end = self._cached, len(history) - 1
+        if self._failures or end >= cached.n_context:
+            return None
+        if NO_TOKEN in self._text[:1]:
+            self._text = list(history[: len(self._text)])
+        with cached.lock:
+            self._keep(min(len(self._places), cached.n_cached, bisect_left(self._places, end)))
+            if cached.n_cached > len(self._places):  # what it guessed last time
+                cached.keep_prefix([*self._tokens, NO_TOKEN])
+            places, rows = self._unread(end)
+            if not places:
+                return None
+            part = places[: cached.max_tokens]
+            is_last = part[-1] == end
+            tokens = [history[place] for place in part]
+            row = self._read_rows(tokens, rows[: len(part)], wants_logits=is_last)
+            if self._failures or cached.n_cached != len(self._places) + len(part):
+                return None
+            self._places += part
+            self._tokens += tokens
+            self._drop_read(part[-1])
+            return row if is_last else None
+
+    def go_on(self, token: int) -> Int32s | None:
+        """The highest logits after one more token, which the model has not evaluated; None if it does not fit."""
+        if self._failures or self._cached.is_full:
+            return None
+        return self._read_rows((token,), self._next, wants_logits=True)
+
+    def _read_rows(self, tokens: Sequence[int], rows: Floats, *, wants_logits: bool) -> Int32s | None:
+        with self._cached.lock:
+            row = self._run(replace(self._cached.chain(tokens, wants_logits=wants_logits), hidden=rows))
+            if row is not None:
+                self._next = self._showing.show(NEXT_ROWS)
+            return row
+
+    def _unread(self, end: int) -> tuple[list[int], Floats]:
+        """Positions of tokens up to `end` that can be read now, and the model's rows of the tokens before them."""
+        known = self._places[-1] if self._places else 0
+        places: list[int] = []
+        parts: list[Floats] = []
+        for first, rows in self._waiting:
+            start, stop = max(first + 1, known + 1), min(first + len(rows), end)
+            if start <= stop:
+                places += range(start, stop + 1)
+                parts.append(rows[start - 1 - first : stop - first])
+        return (places, np.concatenate(parts)) if places and places[-1] == end else ([], self._next)
+
+    def _keep(self, n_tokens: int) -> None:
+        """Keep the first `n_tokens` of what was read."""
+        del self._places[n_tokens:], self._tokens[n_tokens:]
+
+    def _forget(self, position: int, place: int | None = None) -> None:
+        """Forget rows from a position on, and what was read there, or from another place on."""
+        del self._text[position:]
+        self._keep(bisect_left(self._places, position if place is None else place))
+        left = ((first, rows[: max(0, position - first)]) for first, rows in self._waiting)
+        self._waiting = deque((first, rows) for first, rows in left if len(rows))
+
+    def _drop_read(self, place: int) -> None:
+        """Drop rows that were read, except the one that the token at `place`, the last one read, came with."""
+        while self._waiting[0][0] + len(self._waiting[0][1]) < place:
+            self._waiting.popleft()
+        first, rows = self._waiting[0]
+        self._waiting[0] = place - 1, rows[place - 1 - first :]

@@ -1,0 +1,99 @@
+"""Trained heads: small networks beside a model that guess tokens beyond the next one from the model's hidden rows.
+
+In: a file whose last blocks are such heads (multi-token prediction, MTP), a block's ops from its family. Out: the
+head's own ModelSpec, which reads token ids and hidden rows (`Batch.hidden`), and the model's spec with these rows in a
+buffer. Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2. Independent of families and of who runs heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Buffer, Rows
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.hidden_rows import HiddenRows
+from edgeinfer.graph.ops.join_parts import JoinParts
+from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.sizes import GUESSING
+
+HIDDEN = "hidden_rows"
+"""The buffer of the model's hidden rows that a head reads, one for each token of a pass."""
+NEXT_ROWS = "normed_out"
+"""The buffer of a head's own hidden rows, which stand for the model's where these are not known yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedHead:
+    """A head inside a model's file. `spec`: its ops; weights that the file lacks are the model's."""
+
+    spec: ModelSpec
+
+
+def has_head(hp: Hyperparameters) -> bool:
+    """Whether a file holds a head: some say how many they have, and leave out the blocks."""
+    return f"{_prefix(hp)}nextn.eh_proj.weight" in hp.tensors
+
+
+def next_token_head(g: ModelGraph, block: Callable[[ModelGraph], None]) -> TrainedHead:
+    """The first MTP block of a file. `g`: an empty graph whose sizes count MTP blocks as layers; `block` adds its ops.
+
+    A token's embedding and the model's hidden row for the token before it are normed, joined and projected; a layer
+    like the model's follows, then a norm and an output product, which may be the model's.
+    """
+    hp, width, vocabulary = g.hp, g.sizes.width, g.sizes.n_vocab
+    stage = _prefix(hp).removesuffix(".")
+    g.stage("embed", f"{stage}.")
+    embedded, given = g.buffer("embedded", width), g.buffer("given", width)
+    joined, x = g.buffer("joined", 2 * width), g.buffer("x", width)
+    own = f"{stage}.nextn.embed_tokens.weight"
+    table = hp.matrix(own if own in hp.tensors else "token_embd.weight", (vocabulary, width))
+    g.add(Embed(table, embedded), HiddenRows(given, width))
+    g.stage(stage)
+    for name, rows in (("enorm", embedded), ("hnorm", given)):
+        g.add(RMSNorm(rows, rows, hp.vector(f"{stage}.nextn.{name}.weight", width), width, g.sizes.epsilon))
+    g.add(JoinParts((embedded, given), joined, width))
+    g.add(MatMul(joined, x, hp.matrix(f"{stage}.nextn.eh_proj.weight", (width, 2 * width))))
+    block(g)
+    _head(g, stage)
+    return TrainedHead(replace(g.spec(), n_layers=1))
+
+
+def with_hidden(spec: ModelSpec) -> ModelSpec:
+    """A model that also writes its last hidden rows, normed, of all tokens of a pass to the buffer HIDDEN."""
+    last = spec.stages[-1]
+    taken = next((op for op in last.ops if isinstance(op, TakeOutputs)), None)
+    norms = (op for op in last.ops if isinstance(op, RMSNorm | LayerNorm) and taken and op.source == taken.out)
+    norm = next(norms, None)
+    if taken is None or norm is None:
+        raise UnsupportedModel(f"{spec.architecture} has no norm before its output product, whose rows a head reads")
+    shown: Op = replace(norm, source=taken.source, out=HIDDEN)
+    stages = (*spec.stages[:-1], Stage(last.name, (shown, *last.ops)))
+    return replace(spec, stages=stages, buffers=(*spec.buffers, Buffer(HIDDEN, spec.width)))
+
+
+def _head(g: ModelGraph, stage: str) -> None:
+    """Norm and output product of the requested rows; tensors that the block lacks are the model's."""
+    hp, width, vocabulary = g.hp, g.sizes.width, g.sizes.n_vocab
+    g.stage("head")
+    names = f"{stage}.nextn.shared_head_head.weight", "output.weight", "token_embd.weight"
+    output = next(name for name in names if name in hp.tensors)
+    norm = f"{stage}.nextn.shared_head_norm.weight"
+    weight = hp.vector(norm if norm in hp.tensors else "output_norm.weight", width)
+    taken, normed = g.buffer("x_out", width, Rows.OUTPUTS), g.buffer(NEXT_ROWS, width, Rows.OUTPUTS)
+    logits = g.buffer("logits", vocabulary, Rows.OUTPUTS)
+    g.add(TakeOutputs("x", taken, width), RMSNorm(taken, normed, weight, width, g.sizes.epsilon))
+    g.add(MatMul(normed, logits, hp.matrix(output, (vocabulary, width))))
+
+
+def _prefix(hp: Hyperparameters) -> str:
+    """What the names of the first MTP block's tensors begin with."""
+    return f"blk.{hp.integer('block_count') - hp.integer(GUESSING, 0, least=0)}."

@@ -1,0 +1,113 @@
+"""Makes the golden files of `tests/golden/data/heads`: what llama.cpp computes for trained heads with random weights.
+
+Run from the repository root: `PYTHONPATH=. python scripts/make_head_goldens.py`. Needs gguf and llama-cpp-python; the
+tests need gguf alone, with which they write the same models again (`tests.head_files`). Keys and values are float32.
+
+For each model there is NAME.npz: tokens int32[T]; logits float32[T - 1, V] of the head after each token but the first,
+with the model's hidden rows; then `next` tokens int32[N], and their logits float32[N, V] with the head's own rows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import tempfile
+from pathlib import Path
+
+import llama_cpp
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.head_files import HEADS, write_with_head
+
+DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data"
+N_TOKENS, N_NEXT, CONTEXT = 40, 5, 256
+DECODE = 1
+Floats = NDArray[np.float32]
+library = llama_cpp.llama_cpp._lib
+own_rows = library["_Z26llama_get_embeddings_nextnP13llama_context"]
+own_rows.restype, own_rows.argtypes = ctypes.POINTER(ctypes.c_float), [ctypes.c_void_p]
+want_own_rows = library["_Z26llama_set_embeddings_nextnP13llama_contextbb"]
+want_own_rows.argtypes = [ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool]
+
+
+class Embedding(ctypes.Structure):
+    """struct llama_embd."""
+
+    _fields_ = (("data", ctypes.POINTER(ctypes.c_float)), ("n_rows", ctypes.c_size_t), ("n_embd", ctypes.c_size_t))
+
+
+set_state = library["llama_batch_ext_set_embd_token"]
+set_state.restype, set_state.argtypes = ctypes.c_bool, [ctypes.c_void_p, ctypes.c_int32, Embedding]
+
+
+def context_of(model: int, kind: int, other: int | None = None) -> int:
+    """A context whose logits are all kept."""
+    wanted = llama_cpp.llama_context_default_params()
+    wanted.n_ctx = wanted.n_batch = wanted.n_ubatch = CONTEXT
+    wanted.n_outputs_max = wanted.n_outputs_max_per_seq = CONTEXT
+    wanted.n_threads = wanted.n_threads_batch = 1
+    wanted.type_k = wanted.type_v = llama_cpp.GGML_TYPE_F32
+    wanted.flash_attn_type = 0
+    wanted.ctx_type, wanted.ctx_other = kind, other
+    made = llama_cpp.llama_init_from_model(model, wanted)
+    assert made
+    return made
+
+
+def evaluate(context: int, tokens: list[int], first: int, rows: Floats | None, n_vocab: int) -> Floats:
+    """The logits of tokens from a position on, each with its hidden row, if there are any."""
+    batch = llama_cpp.llama_batch_ext_init(context)
+    for number, token in enumerate(tokens):
+        place = llama_cpp.llama_batch_ext_add_token(batch, 0, token)
+        position = (ctypes.c_int32 * 1)(first + number)
+        assert llama_cpp.llama_batch_ext_set_pos(batch, place, position)
+        assert llama_cpp.llama_batch_ext_set_output_logits(batch, place, True)
+        if rows is not None:
+            row = np.ascontiguousarray(rows[number])
+            data = row.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+            assert set_state(batch, place, Embedding(data, 1, len(row)))
+    assert llama_cpp.llama_process(context, DECODE, batch) == 0
+    llama_cpp.llama_batch_ext_free(batch)
+    return np.ctypeslib.as_array(llama_cpp.llama_get_logits(context), (len(tokens), n_vocab)).copy()
+
+
+def golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
+    """What the head of a file gives for random tokens."""
+    wanted = llama_cpp.llama_model_default_params()
+    wanted.load_mtp = True
+    model = llama_cpp.llama_model_load_from_file(str(path).encode(), wanted)
+    n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+    width = llama_cpp.llama_model_n_embd(model)
+    tokens = np.random.default_rng(seed).integers(0, n_vocab, N_TOKENS).tolist()
+    trunk = context_of(model, llama_cpp.LLAMA_CONTEXT_TYPE_DEFAULT)
+    want_own_rows(trunk, True, False)
+    evaluate(trunk, tokens, 0, None, n_vocab)
+    rows = np.ctypeslib.as_array(own_rows(trunk), (N_TOKENS, width)).copy()
+    head = context_of(model, llama_cpp.LLAMA_CONTEXT_TYPE_MTP, trunk)
+    want_own_rows(head, True, True)
+    logits = evaluate(head, tokens[1:], 1, rows[:-1], n_vocab)
+    last, following, found = logits[-1], [], []
+    row = np.ctypeslib.as_array(own_rows(head), (N_TOKENS - 1, width))[-1:].copy()
+    for number in range(N_NEXT):
+        following.append(int(last.argmax()))
+        last = evaluate(head, following[-1:], N_TOKENS + number, row, n_vocab)[0]
+        row = np.ctypeslib.as_array(own_rows(head), (1, width)).copy()
+        found.append(last)
+    given = {"tokens": np.array(tokens, np.int32), "logits": logits, "next": np.array(following, np.int32)}
+    return {**given, "next_logits": np.array(found)}
+
+
+def main(names: list[str]) -> None:
+    """Make the golden files with these names, or all."""
+    (DATA / "heads").mkdir(exist_ok=True)
+    for seed, (name, (source, own_output)) in enumerate(HEADS.items()):
+        if not names or name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                path = write_with_head(DATA / source, Path(folder) / "model.gguf", seed=seed, own_output=own_output)
+                np.savez_compressed(DATA / "heads" / f"{name}.npz", **golden(path, seed))  # type: ignore[arg-type]
+            print(name)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

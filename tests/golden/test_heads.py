@@ -1,0 +1,64 @@
+"""A trained head's logits are llama.cpp's: with the model's hidden rows, and with its own, on every device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import DeviceOptions, Limits, open_device
+from edgeinfer.engine.run.executor import Executor
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.step import Batch, Floats
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.load import head_in, open_model
+from edgeinfer.models.trained_heads import HIDDEN, NEXT_ROWS, with_hidden
+from tests.golden.goldens import DATA
+from tests.head_files import HEADS, write_with_head
+
+HALVES = 0.002
+"""Distance that float16 keys and values make, in the model and in the head."""
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_computes_what_llama_cpp_does(name: str, device: str, tmp_path: Path) -> None:
+    source, own_output = HEADS[name]
+    path = write_with_head(DATA / source, tmp_path / "m.gguf", seed=list(HEADS).index(name), own_output=own_output)
+    golden = np.load(DATA / "heads" / f"{name}.npz")
+    with open_model(path) as model:
+        found = head_in(model.file.metadata, model.file.tensors)
+        assert found is not None
+        with opened(device, with_hidden(model.spec), model.file) as trunk:
+            evaluate(trunk, golden["tokens"], None)
+            rows = trunk.show(HIDDEN)
+        with opened(device, found.spec, model.file) as head:
+            logits = evaluate(head, golden["tokens"][1:], rows[:-1])
+            assert distance(logits, golden["logits"]) < HALVES
+            for token, wanted in zip(golden["next"], golden["next_logits"], strict=True):
+                logits = evaluate(head, np.array([token]), head.show(NEXT_ROWS)[-1:])
+                assert distance(logits, wanted[None]) < HALVES
+
+
+def opened(device: str, spec: ModelSpec, file: GGUFFile) -> Executor:
+    """A model on a device, with an empty sequence."""
+    own, limits = open_device(device, DeviceOptions(n_workers=1)), Limits(256, 8)
+    executor = Executor(own, own.compile(spec, file, limits), limits, "", inputs=spec.inputs)
+    assert executor.create() == 0
+    return executor
+
+
+def evaluate(executor: Executor, tokens: NDArray[np.int32], rows: Floats | None) -> Floats:
+    """Logits of tokens that continue the only sequence."""
+    order = np.arange(len(tokens), dtype=np.int32)
+    place = np.zeros(len(tokens), np.int32), order + np.int32(executor.n_cached(0)), order - 1, order
+    logits = executor.evaluate(Batch(tokens.astype(np.int32), *place, hidden=rows)).copy()
+    executor.commit(0, order)
+    return logits
+
+
+def distance(logits: Floats, wanted: Floats) -> float:
+    """Largest distance of a row, relative to its size."""
+    return float((np.linalg.norm(logits - wanted, axis=1) / np.linalg.norm(wanted, axis=1)).max())
