@@ -375,8 +375,7 @@ def _start(
     comparison = None if choose_later is None else Comparison(choose_later, lambda: pool.idle_s, executor.device)
     later = LaterDrafts(*own, head) if drafts_later else None
     drafting = ModelDrafting(drafts, later, primes)
-    parts = subject, pool, tokenizer, template, facts, drafting
-    return LLM(*parts, parallel=options.parallel, comparison=comparison)
+    return LLM(subject, pool, tokenizer, template, facts, drafting, parallel=options.parallel, comparison=comparison)
 
 
 def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -> tuple[str, ...]:

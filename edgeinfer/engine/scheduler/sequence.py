@@ -327,7 +327,7 @@ class ScheduledSequence:
             if len(walked.path) > 1:
                 self.output.note_sources(self.n_generated, speculator.sources(walked.path))
         path = walked.path + np.int32(given.first) if given.first else walked.path
-        self.cached.commit(given.batch, path, speculator and speculator.row_reader)
+        self.cached.commit(given.batch, path, None if speculator is None else speculator.row_reader)
         if draft is not None and speculator is not None:
             speculator.learn(draft, walked, time.perf_counter() - work.started if is_alone else None)
         if not self.n_generated:

@@ -21,9 +21,10 @@ from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
 from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.evaluators import BufferReader, SequenceEvaluator, Subject
-from edgeinfer.engine.speculation.draft_model import DraftModel, Failure, Follower, Highest, split_sources
+from edgeinfer.engine.speculation.draft_model import CPU, DraftModel, Failure, Follower, Highest, split_sources
 from edgeinfer.engine.speculation.drafters import Drafter, trained_head
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.jit.library import KernelLibrary
@@ -39,7 +40,7 @@ MOST_WAITING = 1024
 NO_TOKEN = -1
 
 
-SHOWING = ("cpu", "reference")
+SHOWING = (CPU, "reference")
 """Devices that show the hidden rows that heads read."""
 
 
@@ -54,6 +55,15 @@ def own_head(subject: Subject, load: LoadOptions, n_context: int) -> TrainedHead
     if split_sources(load.draft_from)[1] is not None:
         return None
     return head_in(subject.gguf.metadata, subject.gguf.tensors, n_context)
+
+
+def planned_head_bytes(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> int:
+    """What the head in a model's file will take beside the model; 0 if there is none, or no use for it."""
+    load = replace(load, device=CPU if load.device == "auto" else load.device)
+    subject = Subject(file, spec, "", approx=load.approx, rows=load.rows)
+    head = HeadInFile.of(replace(subject, head=own_head(subject, load, n_context)))
+    room = limits_for(n_context, load.n_sessions, load.kv, spec)
+    return 0 if head is None else head.need(load.device, room).beside_bytes
 
 
 @dataclass(frozen=True, slots=True)
