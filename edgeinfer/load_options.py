@@ -112,7 +112,7 @@ class LoadOptions:
     )
     draft_from: Sequence[str | Path] = option(
         (),
-        "Also draft from text files, folders or a smaller model; repeatable.",
+        "Also draft from text files, folders, a smaller model or a trained head; repeatable.",
         path_list,
         "PATH",
         several="repeated",

@@ -18,11 +18,11 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.head_files import HEADS, write_with_head
+from tests.head_files import EAGLES, HEADS, write_eagle, write_with_head
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data"
 N_TOKENS, N_NEXT, CONTEXT = 40, 5, 256
-DECODE = 1
+ENCODE, DECODE = 0, 1
 Floats = NDArray[np.float32]
 library = llama_cpp.llama_cpp._lib
 own_rows = library["_Z26llama_get_embeddings_nextnP13llama_context"]
@@ -39,6 +39,8 @@ class Embedding(ctypes.Structure):
 
 set_state = library["llama_batch_ext_set_embd_token"]
 set_state.restype, set_state.argtypes = ctypes.c_bool, [ctypes.c_void_p, ctypes.c_int32, Embedding]
+add_embedding = library["llama_batch_ext_add_embd"]
+add_embedding.restype, add_embedding.argtypes = ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, Embedding]
 
 
 def context_of(model: int, kind: int, other: int | None = None) -> int:
@@ -98,6 +100,38 @@ def golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
     return {**given, "next_logits": np.array(found)}
 
 
+def eagle_golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
+    """What an EAGLE-3 head gives for random tokens and random rows of a model."""
+    model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
+    n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+    width, rng = llama_cpp.llama_model_n_embd(model), np.random.default_rng(seed)
+    tokens, rows = rng.integers(0, n_vocab, N_TOKENS).tolist(), rng.standard_normal((N_TOKENS, 3 * 32))
+    head = context_of(model, llama_cpp.LLAMA_CONTEXT_TYPE_DEFAULT)
+    want_own_rows(head, True, False)
+    batch = llama_cpp.llama_batch_ext_init(head)
+    for number, row in enumerate(rows.astype(np.float32)):
+        add_row(batch, number, row)
+    assert llama_cpp.llama_process(head, ENCODE, batch) == 0
+    fused = np.ctypeslib.as_array(own_rows(head), (N_TOKENS, width)).copy()
+    logits = evaluate(head, tokens, 0, fused, n_vocab)
+    row = np.ctypeslib.as_array(own_rows(head), (N_TOKENS, width))[-1:].copy()
+    following, found = [], []
+    for number in range(N_NEXT):
+        following.append(int(rng.integers(0, n_vocab)))
+        found.append(evaluate(head, following[-1:], N_TOKENS + number, row, n_vocab)[0])
+        row = np.ctypeslib.as_array(own_rows(head), (1, width)).copy()
+    given = {"tokens": np.array(tokens, np.int32), "rows": rows.astype(np.float32), "logits": logits}
+    return {**given, "next": np.array(following, np.int32), "next_logits": np.array(found)}
+
+
+def add_row(batch: int, number: int, row: Floats) -> None:
+    """Add a token that is a row of numbers."""
+    data = np.ascontiguousarray(row).ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+    assert add_embedding(batch, 0, Embedding(data, 1, len(row))) == number
+    assert llama_cpp.llama_batch_ext_set_pos(batch, number, (ctypes.c_int32 * 1)(number))
+    assert llama_cpp.llama_batch_ext_set_output_logits(batch, number, True)
+
+
 def main(names: list[str]) -> None:
     """Make the golden files with these names, or all."""
     (DATA / "heads").mkdir(exist_ok=True)
@@ -106,6 +140,12 @@ def main(names: list[str]) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 path = write_with_head(DATA / source, Path(folder) / "model.gguf", seed=seed, own_output=own_output)
                 np.savez_compressed(DATA / "heads" / f"{name}.npz", **golden(path, seed))  # type: ignore[arg-type]
+            print(name)
+    for seed, (name, flags) in enumerate(EAGLES.items()):
+        if not names or name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                path = write_eagle(Path(folder) / "head.gguf", seed=seed, **flags)
+                np.savez_compressed(DATA / "heads" / f"{name}.npz", **eagle_golden(path, seed))  # type: ignore[arg-type]
             print(name)
 
 

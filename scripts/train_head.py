@@ -27,8 +27,8 @@ SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 END = "<|endoftext|>"
-VOCABULARY, WIDTH, LAYERS, HEADS, KV_HEADS, HEAD_WIDTH, FFN = 768, 96, 4, 4, 2, 32, 256
-CONTEXT, BATCH, LENGTH, BASE, EPSILON = 1024, 16, 192, 10000.0, 1e-6
+VOCABULARY, WIDTH, LAYERS, HEADS, KV_HEADS, HEAD_WIDTH, FFN = 512, 64, 4, 2, 1, 32, 192
+CONTEXT, BATCH, LENGTH, BASE, EPSILON = 1024, 12, 128, 10000.0, 1e-6
 DEPTH = 3
 """Tokens that the head guesses one after another while it is trained."""
 
@@ -131,11 +131,11 @@ class Text:
 
 
 def train(model: nn.Module, loss_of_batch: object, seconds: float, rate: float) -> None:
-    """Minimise a loss for some time; the rate of learning falls to zero."""
+    """Minimise a loss for some time of the processor; the rate of learning falls to zero."""
     assert callable(loss_of_batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.05, betas=(0.9, 0.95))
-    began, steps, shown = time.monotonic(), 0, 0.0
-    while (share := (time.monotonic() - began) / seconds) < 1:
+    began, steps, shown = time.process_time(), 0, 0.0
+    while (share := (time.process_time() - began) / seconds) < 1:
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, (steps + 1) / 100) * (0.5 + 0.5 * math.cos(math.pi * share))
         loss = loss_of_batch()
@@ -252,7 +252,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--text", type=Path, required=True, help="a file of lines of JSON with turns: Spec-Bench's")
-    parser.add_argument("--minutes", type=float, default=6.0, help="two thirds for the model, one third for the head")
+    parser.add_argument("--minutes", type=float, default=6.0, help="of the processor, a third of them for the head")
     asked = parser.parse_args()
     torch.manual_seed(0)
     turns = [turn for line in asked.text.read_text().splitlines() for turn in json.loads(line)["turns"]]

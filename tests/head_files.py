@@ -50,6 +50,80 @@ def write_with_head(model: Path, path: Path, *, seed: int = 0, own_output: bool 
     return path
 
 
+EAGLES = {"eagle3": {}, "eagle3-norms": {"norm_before_residual": True, "norm_before_fc": True}}
+"""Golden EAGLE-3 heads, by what their files say."""
+
+
+def write_eagle(
+    path: Path,
+    *,
+    target: int = 32,
+    layers: tuple[int, ...] = (0, 1, 1),
+    vocabulary: int = 264,
+    own: int = 200,
+    embeds: bool = True,
+    seed: int = 0,
+    **flags: bool,
+) -> Path:
+    """An EAGLE-3 head of random weights for a model of width `target`, with `own` of its tokens."""
+    rng, width, heads, kv_heads, head_width, ffn = np.random.default_rng(seed), 32, 2, 1, 16, 64
+    writer = gguf.GGUFWriter(path, "eagle3")
+    writer.add_context_length(512)
+    writer.add_embedding_length(width)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(ffn)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_key_length(head_width)
+    writer.add_value_length(head_width)
+    writer.add_rope_dimension_count(head_width)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(vocabulary)
+    writer.add_array("eagle3.target_layers", list(layers))
+    writer.add_uint32("eagle3.target_hidden_size", target)
+    for name, value in flags.items():
+        writer.add_bool(f"eagle3.{name}", value)
+    writer.add_tokenizer_model("none")
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc": (width, 3 * target),
+        "output_norm": (width,),
+        "output": (own, width),
+        "blk.0.attn_norm": (width,),
+        "blk.0.attn_norm_2": (width,),
+        "blk.0.attn_q": (heads * head_width, 2 * width),
+        "blk.0.attn_k": (kv_heads * head_width, 2 * width),
+        "blk.0.attn_v": (kv_heads * head_width, 2 * width),
+        "blk.0.attn_output": (width, heads * head_width),
+        "blk.0.ffn_norm": (width,),
+        "blk.0.ffn_gate": (ffn, width),
+        "blk.0.ffn_up": (ffn, width),
+        "blk.0.ffn_down": (width, ffn),
+    }
+    if embeds:
+        shapes["token_embd"] = vocabulary, width
+    if flags.get("norm_before_fc"):
+        shapes["enc.output_norm"] = (3 * target,)
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", _values(rng, shape))
+    writer.add_tensor("d2t", np.sort(rng.permutation(vocabulary)[:own]).astype(np.int64))
+    _write(writer)
+    return path
+
+
+def write_apart(model: Path, path: Path) -> Path:
+    """The head of a file that has one, in a file of its own, as llama.cpp's converter writes it with `--mtp`."""
+    reader = gguf.GGUFReader(model)
+    kind = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(path, kind)
+    _copy_fields(reader, writer, kind, -1)
+    last = reader.fields[f"{kind}.block_count"].contents() - 1
+    for tensor in reader.tensors:
+        if not tensor.name.startswith("blk.") or tensor.name.startswith(f"blk.{last}."):
+            writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
+    _write(writer)
+    return path
+
+
 def write_sure_head(model: Path, path: Path) -> Path:
     """The same, but neither the model nor its head looks back: both give for a token what its embedding alone says."""
     middle = path.with_suffix(".random.gguf")

@@ -47,7 +47,7 @@ from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.workers import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.speculation.draft_model import draft_bytes, split_sources
-from edgeinfer.engine.speculation.heads import HeadInFile, own_head
+from edgeinfer.engine.speculation.heads import HeadInFile, chosen_head
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, ModelDrafting, drafts_for, may_draft_later
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
@@ -129,7 +129,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  always drafts, "off" never; a number: passes of that many tokens, or as many as the mode allows
     verify_cost  cost of passes by their number of tokens, used instead of the measured cost
     draft_from   files and folders of text to draft from as well, and at most one smaller model with the same
-                 vocabulary, by file or name
+                 vocabulary, or trained head (EAGLE-3, MTP) made for the model, by file or name
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
 
@@ -249,9 +249,10 @@ def _held(
 ) -> tuple[Subject, Limits, LoadOptions, tuple[str, ...]]:
     """Limits with the weight placement on the cpu; drops the draft model or head if memory has no room for it too."""
     holding, progress = _holding(options), options.progress
-    beside = 0 if options.spec == "off" else draft_bytes(options.draft_from, limits)
     if (head := HeadInFile.of(subject)) is not None:
-        beside += head.need(options.device, limits).beside_bytes
+        beside = head.need(options.device, limits).beside_bytes
+    else:
+        beside = 0 if options.spec == "off" else draft_bytes(options.draft_from, limits)
     own = subject.fingerprint if subject.approx is None else fingerprint(subject.gguf)
     assert subject.spec is not None
     arguments = (subject.spec, subject.gguf, name, own, limits)
@@ -289,8 +290,8 @@ def _fitting(
     trained, adapters = spec.n_context_trained, subject.gguf.adapters
     n_context = context_of(spec.n_context_usual, options.n_context)
     spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows, adapters=adapters)
-    head = own_head(subject, options, n_context) if spec.is_causal else None
-    spec = spec if head is None else with_hidden(spec)
+    head = chosen_head(subject, options, n_context) if spec.is_causal else None
+    spec = spec if head is None else with_hidden(spec, head.head.taps)
     subject = replace(subject, spec=spec, head=head)
     limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
     if not spec.is_causal:  # reads whole texts in one pass and generates none

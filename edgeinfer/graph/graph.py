@@ -118,7 +118,7 @@ class ModelSpec:
         """What passes accept besides token ids."""
         takes_rows = any(isinstance(op, Embed) and op.rows for op in self.ops())
         takes_axes = any(isinstance(op, Rope) and op.sections is not None for op in self.ops())
-        hidden_width = sum(op.width for op in self.ops() if isinstance(op, HiddenRows))
+        hidden_width = max((op.first + op.width for op in self.ops() if isinstance(op, HiddenRows)), default=0)
         return Inputs(self.width if takes_rows else 0, takes_axes, self.scales, hidden_width)
 
     @property

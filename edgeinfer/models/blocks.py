@@ -300,7 +300,7 @@ def _project_heads(
         if gated and out == "query":
             rows = (0, taken[out] - sizes.value_width)
             order = Every(sizes.head_width, sizes.head_width + sizes.value_width)
-        weight = hp.matrix(f"{tensor}.weight", (total, sizes.width), rows, order)
+        weight = hp.matrix(f"{tensor}.weight", (total, g.width_of(source)), rows, order)
         bias = hp.bias(f"{tensor}.bias", total, rows, order)
         if fused and bias is None:
             bias = hp.bias(f"{own}.bias", height, order=order)

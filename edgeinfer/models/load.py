@@ -18,12 +18,14 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.models import eagle3
 from edgeinfer.models.adapters import with_adapters
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.gguf.adapter import DOWN, EMBEDDING, Adapter
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
 from edgeinfer.models.quants import format_of
+from edgeinfer.models.sizes import GUESSING
 from edgeinfer.models.trained_heads import TrainedHead, has_head
 from edgeinfer.models.variants import with_rows, with_threshold
 
@@ -58,6 +60,14 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHead:
+    """A trained head and the file that holds it: its model's, or its own."""
+
+    head: TrainedHead
+    file: GGUFFile
 
 
 def open_model(
@@ -124,24 +134,69 @@ def spec_of(
 
 
 def head_in(metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: int | None = None) -> TrainedHead | None:
-    """The trained head inside a model's file; None if it has none, or none that edgeinfer can run.
+    """The trained head in a file, a model's or its own; None if it has none, or none that edgeinfer can run.
 
     Raises BadGGUF for a head of impossible sizes, UnsupportedModel for one with weights of an unknown format.
     """
-    build = architecture_of(metadata.text("general.architecture")).head
-    header = Hyperparameters(metadata, tensors, 0)
-    if build is None or not has_head(header):
+    key, header = metadata.text("general.architecture"), Hyperparameters(metadata, tensors, 0)
+    build = eagle3.build if key == eagle3.KEY else architecture_of(key).head
+    if build is None or (key != eagle3.KEY and not has_head(header)):
         return None
     head = build(Hyperparameters(metadata, tensors, n_context or header.integer("context_length")))
     _check_formats(_names(head.spec), tensors)
     return head
 
 
+def is_head_alone(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> bool:
+    """Whether a file has a trained head and no model: EAGLE-3's, or one split from its model's file."""
+    if metadata.text("general.architecture", "") == eagle3.KEY:
+        return True
+    header = Hyperparameters(metadata, tensors, 0)
+    return header.has(GUESSING) and "blk.0.attn_norm.weight" not in tensors and has_head(header)
+
+
+def open_head(path: str | Path, model: GGUFFile, spec: ModelSpec, n_context: int) -> OpenHead | None:
+    """The trained head in a file of its own, opened for a model; None if the file is no head. Close the file.
+
+    Embeddings and output product may be the model's. Raises as `open_model`, and BadSetting for another model's head.
+    """
+    file = GGUFFile.open_beside(path, model, ("token_embd.weight", "output.weight", "output_norm.weight"))
+    try:
+        if is_head_alone(file.metadata, file.tensors):
+            _check_partner(file, model, spec)
+            head = head_in(file.metadata, file.tensors, n_context)
+            if head is None:
+                raise UnsupportedModel(f"{file.path.name} is a trained head of a kind that edgeinfer does not run")
+            return OpenHead(head, file)
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return None
+
+
+def _check_partner(file: GGUFFile, model: GGUFFile, spec: ModelSpec) -> None:
+    """Raises BadSetting if a head was made for a model of other sizes or another family."""
+    key, hp = file.metadata.text("general.architecture"), Hyperparameters(file.metadata, file.tensors, 0)
+    is_eagle = key == eagle3.KEY
+    width = hp.integer("target_hidden_size" if is_eagle else "embedding_length")
+    taps = eagle3.tap_layers(hp) if is_eagle else ()
+    reason = ""
+    if not is_eagle and key != model.metadata.text("general.architecture"):
+        reason = f"it is of a {key}, and the model is a {model.metadata.text('general.architecture')}"
+    elif width != spec.width:
+        reason = f"it reads hidden rows of {width} numbers, and the model has {spec.width}"
+    elif any(layer >= spec.n_layers for layer in taps):
+        reason = f"it reads rows of layer {max(taps)}, and the model has {spec.n_layers} layers"
+    if reason:
+        raise BadSetting(f"{file.path.name} cannot draft for this model: {reason}; give the head made for it")
+
+
 def left_out(
-    spec: ModelSpec, metadata: Metadata, tensors: Mapping[str, TensorInfo], head: TrainedHead | None = None
+    spec: ModelSpec, metadata: Metadata, tensors: Mapping[str, TensorInfo], head: OpenHead | None = None
 ) -> tuple[str, ...]:
-    """Descriptions of the parts of a file that edgeinfer leaves out. `head`: one that is used."""
-    used = set() if head is None else _names(head.spec)
+    """Descriptions of the parts of a file that edgeinfer leaves out. `head`: the one that is used."""
+    used = set() if head is None else _names(head.head.spec)
     n_blocks = Hyperparameters(metadata, tensors, 0).integer("block_count")
     found = (_part(name, spec.n_layers, n_blocks) for name in tensors if name not in used)
     return tuple(dict.fromkeys(part for part in found if part is not None))

@@ -53,6 +53,10 @@ class ModelGraph:
         self._buffers.setdefault(full, Buffer(full, width, rows, "" if full == name else name))
         return full
 
+    def width_of(self, buffer: str) -> int:
+        """The width of a buffer's rows."""
+        return self._buffers[buffer].width
+
     def cache(self, layer: PagedKV) -> int:
         """Add a KV cache for a layer; returns its number."""
         self._kv.append(layer)

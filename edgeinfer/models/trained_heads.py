@@ -2,12 +2,13 @@
 
 In: a file whose last blocks are such heads (multi-token prediction, MTP), a block's ops from its family. Out: the
 head's own ModelSpec, which reads token ids and hidden rows (`Batch.hidden`), and the model's spec with these rows in a
-buffer. Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2. Independent of families and of who runs heads.
+buffer. Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2. Independent of families and of who runs heads; `eagle3` has
+the other kind of heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from edgeinfer.errors import UnsupportedModel
@@ -25,17 +26,28 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import GUESSING
 
+X = "x"
+"""The buffer of the residual stream."""
 HIDDEN = "hidden_rows"
 """The buffer of the model's hidden rows that a head reads, one for each token of a pass."""
-NEXT_ROWS = "normed_out"
-"""The buffer of a head's own hidden rows, which stand for the model's where these are not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedHead:
-    """A head inside a model's file. `spec`: its ops; weights that the file lacks are the model's."""
+    """A head that drafts for a model.
+
+    spec        its ops; it reads a token with the model's hidden row of the token before, or with its own
+    taps        layers of the model whose input rows it reads, joined; (): the last rows, normed
+    next_rows   the buffer of its own rows of requested outputs
+    apart       columns of the model's rows in `Batch.hidden` if its own rows have columns of their own, after them
+    vocabulary  the tensor with the model's token for each of its own tokens; "" if they are the same
+    """
 
     spec: ModelSpec
+    taps: tuple[int, ...] = ()
+    next_rows: str = "normed_out"
+    apart: int = 0
+    vocabulary: str = ""
 
 
 def has_head(hp: Hyperparameters) -> bool:
@@ -67,8 +79,29 @@ def next_token_head(g: ModelGraph, block: Callable[[ModelGraph], None]) -> Train
     return TrainedHead(replace(g.spec(), n_layers=1))
 
 
-def with_hidden(spec: ModelSpec) -> ModelSpec:
-    """A model that also writes its last hidden rows, normed, of all tokens of a pass to the buffer HIDDEN."""
+def with_hidden(spec: ModelSpec, taps: Sequence[int] = ()) -> ModelSpec:
+    """A model that also writes hidden rows of all tokens of a pass to the buffer HIDDEN.
+
+    `taps`: layers whose input rows are joined; (): the last rows, normed.
+    """
+    return _with_taps(spec, taps) if taps else _with_last(spec)
+
+
+def _with_taps(spec: ModelSpec, taps: Sequence[int]) -> ModelSpec:
+    """The model with copies of the rows that these layers read."""
+    width, names = spec.width, {f"blk.{layer}": f"tap {layer}" for layer in taps}
+    stages = [
+        replace(stage, ops=(JoinParts((X,), names[stage.name], width), *stage.ops)) if stage.name in names else stage
+        for stage in spec.stages
+    ]
+    joined = JoinParts(tuple(f"tap {layer}" for layer in taps), HIDDEN, width)
+    stages[-1] = replace(stages[-1], ops=(joined, *stages[-1].ops))
+    added = (*(Buffer(name, width) for name in names.values()), Buffer(HIDDEN, len(taps) * width))
+    return replace(spec, stages=tuple(stages), buffers=(*spec.buffers, *added))
+
+
+def _with_last(spec: ModelSpec) -> ModelSpec:
+    """The model with a norm of its last rows, as its output product reads them."""
     last = spec.stages[-1]
     taken = next((op for op in last.ops if isinstance(op, TakeOutputs)), None)
     norms = (op for op in last.ops if isinstance(op, RMSNorm | LayerNorm) and taken and op.source == taken.out)
@@ -88,7 +121,7 @@ def _head(g: ModelGraph, stage: str) -> None:
     output = next(name for name in names if name in hp.tensors)
     norm = f"{stage}.nextn.shared_head_norm.weight"
     weight = hp.vector(norm if norm in hp.tensors else "output_norm.weight", width)
-    taken, normed = g.buffer("x_out", width, Rows.OUTPUTS), g.buffer(NEXT_ROWS, width, Rows.OUTPUTS)
+    taken, normed = g.buffer("x_out", width, Rows.OUTPUTS), g.buffer("normed_out", width, Rows.OUTPUTS)
     logits = g.buffer("logits", vocabulary, Rows.OUTPUTS)
     g.add(TakeOutputs("x", taken, width), RMSNorm(taken, normed, weight, width, g.sizes.epsilon))
     g.add(MatMul(normed, logits, hp.matrix(output, (vocabulary, width))))

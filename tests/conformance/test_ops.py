@@ -22,7 +22,7 @@ from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.rotary import RopeSections, RopeTable
-from edgeinfer.models.load import open_model
+from edgeinfer.models.load import head_in, open_model
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.cost.work import work_of
 from tests.adapter_files import write_adapter
@@ -63,7 +63,8 @@ def test_every_op_is_used_by_a_model_with_goldens(tmp_path: Path) -> None:
         used = {op.kind for op in model.spec.ops()}
     for path in [*FILES, *EMBEDDING, *CONVERTED]:
         with open_model(path) as model:
-            used |= {op.kind for op in model.spec.ops()}
+            head = head_in(model.file.metadata, model.file.tensors)
+            used |= {op.kind for op in (*model.spec.ops(), *(() if head is None else head.spec.ops()))}
     assert used == set(OPS.keys())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,9 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import head_in, open_model
-from edgeinfer.models.trained_heads import HIDDEN, NEXT_ROWS, with_hidden
+from edgeinfer.models.trained_heads import HIDDEN, with_hidden
 from tests.golden.goldens import DATA
-from tests.head_files import HEADS, write_with_head
+from tests.head_files import EAGLES, HEADS, write_eagle, write_with_head
 
 HALVES = 0.002
 """Distance that float16 keys and values make, in the model and in the head."""
@@ -38,7 +39,7 @@ def test_a_head_computes_what_llama_cpp_does(name: str, device: str, tmp_path: P
             logits = evaluate(head, golden["tokens"][1:], rows[:-1])
             assert distance(logits, golden["logits"]) < HALVES
             for token, wanted in zip(golden["next"], golden["next_logits"], strict=True):
-                logits = evaluate(head, np.array([token]), head.show(NEXT_ROWS)[-1:])
+                logits = evaluate(head, np.array([token]), head.show(found.next_rows)[-1:])
                 assert distance(logits, wanted[None]) < HALVES
 
 
@@ -62,3 +63,39 @@ def evaluate(executor: Executor, tokens: NDArray[np.int32], rows: Floats | None)
 def distance(logits: Floats, wanted: Floats) -> float:
     """Largest distance of a row, relative to its size."""
     return float((np.linalg.norm(logits - wanted, axis=1) / np.linalg.norm(wanted, axis=1)).max())
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("name", EAGLES)
+def test_an_eagle_head_computes_what_llama_cpp_does(name: str, device: str, tmp_path: Path) -> None:
+    path = write_eagle(tmp_path / "head.gguf", seed=list(EAGLES).index(name), **EAGLES[name])
+    golden = np.load(DATA / "heads" / f"{name}.npz")
+    with GGUFFile.open(path) as file:
+        found = head_in(file.metadata, file.tensors)
+        assert found is not None
+        known = np.frombuffer(file.raw(found.vocabulary), np.int64)
+        assert np.all(np.isinf(np.delete(golden["logits"], known, axis=1)))
+        width = found.spec.inputs.hidden_width
+        with opened(device, found.spec, file) as head:
+            rows = np.pad(golden["rows"], ((0, 0), (0, width - found.apart)))
+            logits = evaluate(head, golden["tokens"], rows)
+            assert distance(logits, golden["logits"][:, known]) < HALVES
+            for token, wanted in zip(golden["next"], golden["next_logits"], strict=True):
+                own = np.pad(head.show(found.next_rows)[-1:], ((0, 0), (found.apart, 0)))
+                assert distance(evaluate(head, np.array([token]), own), wanted[None, known]) < HALVES
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_model_shows_the_rows_that_its_layers_read(device: str) -> None:
+    with open_model(DATA / "glm4moe-f32.gguf") as model:
+        spec, tokens = model.spec, np.arange(30, dtype=np.int32)
+        taps = 0, spec.n_layers - 1, 1
+        with opened(device, with_hidden(spec, taps), model.file) as trunk:
+            evaluate(trunk, tokens, None)
+            shown = np.split(trunk.show(HIDDEN), 3, axis=1)
+        for layer, rows in zip(taps, shown, strict=True):
+            first = [stage.name for stage in spec.stages].index(f"blk.{layer}")
+            cut = replace(spec, stages=(*spec.stages[:first], spec.stages[-1]))
+            with opened(device, cut, model.file) as part:
+                evaluate(part, tokens, None)
+                assert distance(rows, part.show("x")) < 1e-6

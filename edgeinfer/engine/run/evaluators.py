@@ -25,8 +25,7 @@ from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, open_folder
 from edgeinfer.models.file_facts import approximate, fingerprint
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.load import open_model, spec_of
-from edgeinfer.models.trained_heads import TrainedHead
+from edgeinfer.models.load import OpenHead, open_model, spec_of
 from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.cost.memory import MemoryNeed
@@ -231,7 +230,7 @@ class Subject:
 
     `program`: the program that opens it, where the file's form decides that; otherwise the device name decides.
     `approx`: the threshold below which activations count as zero, if any. `rows`: whether prompts may contain rows.
-    `head`: the trained head in the file, if it is used; `spec` then shows it hidden rows.
+    `head`: the trained head that drafts for it, if any; `spec` then shows it hidden rows.
     """
 
     file: GGUFFile | DecoderFolder
@@ -240,7 +239,7 @@ class Subject:
     program: EvaluatorKind | None = None
     approx: float | None = None
     rows: bool = False
-    head: TrainedHead | None = None
+    head: OpenHead | None = None
 
     @property
     def gguf(self) -> GGUFFile:

@@ -312,7 +312,7 @@ def open_draft_model(
     model = open_model(path)
     try:
         own = vocabulary_of(model.file.metadata)
-        n_known = _known_tokens(path, own, vocabulary)
+        n_known = known_tokens(path, own, vocabulary)
         spec, limits = _cut(model, executor.limits)
         available, tensors = memory_for_model(), model.file.tensors
         limits = limits_with_states(executor.device, spec, tensors, limits, available)
@@ -342,7 +342,7 @@ def _is_model(path: Path) -> bool:
         return False
 
 
-def _known_tokens(path: Path, own: Vocabulary, other: Vocabulary) -> int:
+def known_tokens(path: Path, own: Vocabulary, other: Vocabulary) -> int:
     """The number of tokens that are the same in both vocabularies, with the same ids.
 
     Raises BadSetting if they differ.

@@ -1,17 +1,17 @@
-"""A trained head inside a model's file as a draft model: opening it beside its model, and running it.
+"""A trained head, inside a model's file or in one of its own, as a draft model: opening it, and running it.
 
 In: the head, the open model, and hidden rows of each token that the model adds to a text. Out: a `DraftModel` whose
 chains continue what the model knows: the head reads a token with the model's row of the token before it; where that row
 is not known yet, since the model has not evaluated the token, with its own. Rows are kept until the head reads them, a
 limited number; where rows are missing, the head's text has a gap, and guesses are a little worse. Source of the
-computation: `models.trained_heads`.
+computations: `models.trained_heads`, `models.eagle3`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,65 +21,99 @@ from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
 from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.evaluators import BufferReader, SequenceEvaluator, Subject
-from edgeinfer.engine.speculation.draft_model import CPU, DraftModel, Failure, Follower, Highest, split_sources
+from edgeinfer.engine.speculation.draft_model import (
+    CPU,
+    DraftModel,
+    Failure,
+    Follower,
+    Highest,
+    known_tokens,
+    split_sources,
+)
 from edgeinfer.engine.speculation.drafters import Drafter, trained_head
-from edgeinfer.errors import UnsupportedModel
+from edgeinfer.engine.speculation.records import TOKEN_BITS
+from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.load_options import LoadOptions
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.load import head_in
-from edgeinfer.models.trained_heads import NEXT_ROWS, TrainedHead
+from edgeinfer.models.load import OpenHead, head_in, open_head
+from edgeinfer.models.text import Vocabulary, vocabulary_of
+from edgeinfer.models.trained_heads import TrainedHead
 from edgeinfer.scheduling.cost.memory import MemoryNeed, require_fit
 from edgeinfer.steps import Progress, no_progress
 
 MOST_WAITING = 1024
 """Rows that wait for the head to read them; of a longer prompt it reads the end."""
 NO_TOKEN = -1
+I64 = 27
+"""GGUF's number for whole numbers of 64 bits."""
+TOKENS = "tokenizer.ggml.tokens"
+OWN_TOKEN = (1 << TOKEN_BITS) - 1
+"""The bits of a token in packed logits."""
 
 
 SHOWING = (CPU, "reference")
 """Devices that show the hidden rows that heads read."""
 
 
-def own_head(subject: Subject, load: LoadOptions, n_context: int) -> TrainedHead | None:
-    """The trained head inside a model's file; None if it has none, or the options leave no use for it.
+def chosen_head(subject: Subject, load: LoadOptions, n_context: int) -> OpenHead | None:
+    """The trained head to draft with: that of a file to draft from, else that inside the model's file; None without.
 
     A draft model takes its place. Texts with rows of numbers have positions that drafts know nothing of. Raises as
-    `head_in`, and as `split_sources`.
+    `open_head` and `split_sources`, and BadSetting for a head in a file of its own that the options leave no use for.
     """
-    if load.spec == "off" or load.isolate or load.device not in SHOWING or subject.rows or subject.approx is not None:
+    assert subject.spec is not None
+    if load.spec == "off":
         return None
-    if split_sources(load.draft_from)[1] is not None:
-        return None
-    return head_in(subject.gguf.metadata, subject.gguf.tensors, n_context)
+    changed = load.isolate or subject.rows or subject.approx is not None
+    is_usable, path = load.device in SHOWING and not changed, split_sources(load.draft_from)[1]
+    if path is None:
+        file = subject.gguf
+        head = head_in(file.metadata, file.tensors, n_context) if is_usable else None
+        return None if head is None else OpenHead(head, file)
+    found = open_head(path, subject.gguf, subject.spec, n_context)
+    if found is not None and not is_usable:
+        found.file.close()
+        raise BadSetting(
+            f"{path.name} is a trained head, which reads what the model computes: it drafts with --device cpu, without "
+            "--isolate, --approx and rows of numbers"
+        )
+    return found
 
 
 def planned_head_bytes(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> int:
-    """What the head in a model's file will take beside the model; 0 if there is none, or no use for it."""
+    """What a model's head will take beside it; 0 if there is none, or no use for it."""
     load = replace(load, device=CPU if load.device == "auto" else load.device)
     subject = Subject(file, spec, "", approx=load.approx, rows=load.rows)
-    head = HeadInFile.of(replace(subject, head=own_head(subject, load, n_context)))
+    head = HeadInFile.of(replace(subject, head=chosen_head(subject, load, n_context)))
     room = limits_for(n_context, load.n_sessions, load.kv, spec)
     return 0 if head is None else head.need(load.device, room).beside_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class HeadInFile:
-    """A trained head, and the file of its model that holds it. `shared`: weights that the model has in memory too."""
+    """A trained head, and the file that holds it. `shared`: weights that the model has in memory too.
+
+    `is_own`: the file is not its model's.
+    """
 
     head: TrainedHead
     file: GGUFFile
     shared: frozenset[Weight]
+    is_own: bool
 
     @classmethod
     def of(cls, subject: Subject) -> HeadInFile | None:
         """The head of a model, if it is used."""
         if subject.head is None or subject.spec is None:
             return None
-        return cls(subject.head, subject.gguf, frozenset(subject.spec.matrices()))
+        is_own = subject.head.file is not subject.file
+        shared = frozenset[Weight]() if is_own else frozenset(subject.spec.matrices())
+        return cls(subject.head.head, subject.head.file, shared, is_own)
 
     def need(self, device: str, room: Limits) -> MemoryNeed:
         """Its memory beside its model, whose limits are `room`, from the header."""
@@ -92,22 +126,49 @@ class HeadInFile:
         n_sessions = max(1, room.n_pages // pages_for(room.n_context))
         return limits_for(room.n_context, n_sessions, room.kv, self.head.spec)
 
-    def open(self, executor: SequenceEvaluator, fingerprint: str, progress: Progress = no_progress) -> Head:
-        """Open it beside its model. Raises DoesNotFit, and UnsupportedModel where the device shows no hidden rows."""
-        if executor.capabilities.showing is None:
-            raise UnsupportedModel(f"{executor.device} does not show the hidden rows that a head reads")
-        require_fit(self.need(executor.device, executor.limits), memory_for_model())
-        spec = self.head.spec
-        beside = executor.beside(spec, self.file, fingerprint, self.limits(executor.limits), progress)
-        return Head(beside, fingerprint, spec.n_vocab)
+    def open(self, executor: SequenceEvaluator, vocabulary: Vocabulary, progress: Progress = no_progress) -> Head:
+        """Open it beside its model, which has this vocabulary. A file of its own is closed with it, or if that fails.
+
+        Raises DoesNotFit, BadSetting for a head with another vocabulary, and UnsupportedModel where the device shows no
+        hidden rows.
+        """
+        close = self.file.close if self.is_own else lambda: None
+        try:
+            if executor.capabilities.showing is None:
+                raise UnsupportedModel(f"{executor.device} does not show the hidden rows that a head reads")
+            if self.is_own and TOKENS in self.file.metadata:
+                known_tokens(self.file.path, vocabulary_of(self.file.metadata), vocabulary)
+            require_fit(self.need(executor.device, executor.limits), memory_for_model())
+            spec, limits, own = self.head.spec, self.limits(executor.limits), fingerprint(self.file)
+            tokens = self._tokens(vocabulary.n_tokens)
+            beside = executor.beside(spec, self.file, own, limits, progress)
+        except BaseException:
+            close()
+            raise
+        return Head(beside, own, self.head, tokens, close)
+
+    def _tokens(self, n_tokens: int) -> Int32s:
+        """The model's token for each of the head's. Raises BadGGUF if there are no such tokens."""
+        if not self.head.vocabulary:
+            return np.arange(self.head.spec.n_vocab, dtype=np.int32)
+        info = self.file.tensors[self.head.vocabulary]
+        if info.ggml_type != I64:
+            raise BadGGUF(f"{self.head.vocabulary} is not of whole numbers of 64 bits, as converters write it")
+        found = np.frombuffer(self.file.raw(self.head.vocabulary), np.int64)
+        if len(found) and not 0 <= found.min() <= found.max() < n_tokens:
+            raise BadGGUF(f"{self.head.vocabulary} names tokens beyond the {n_tokens} of the model")
+        return found.astype(np.int32)
 
 
 class Head(DraftModel):
     """A trained head, for all sessions. Close it."""
 
-    def __init__(self, executor: SequenceEvaluator, fingerprint: str, n_vocab: int) -> None:
-        super().__init__(executor, fingerprint, n_vocab, lambda: None)
-        self._showing = executor.capabilities.showing
+    def __init__(
+        self, executor: SequenceEvaluator, own: str, head: TrainedHead, tokens: Int32s, close: Callable[[], None]
+    ) -> None:
+        """`own`: fingerprint of its file. `tokens`: the model's token for each of its own."""
+        super().__init__(executor, own, len(tokens), close)
+        self._head, self._tokens, self._showing = head, tokens, executor.capabilities.showing
 
     @property
     def drafter(self) -> Drafter:
@@ -118,18 +179,25 @@ class Head(DraftModel):
         """The head's state for one more session."""
         assert self._showing is not None
         own = self._pool.open(), Highest(library, self._n_vocab), self._failures
-        return HeadFollower(*own, self._showing)
+        return HeadFollower(*own, self._showing, self._head, self._tokens)
 
 
 class HeadFollower(Follower):
     """What a head has read of one session's text, and the model's rows that it has not read yet."""
 
     def __init__(
-        self, cached: CachedSequence, highest: Highest, failures: list[Failure], showing: BufferReader
+        self,
+        cached: CachedSequence,
+        highest: Highest,
+        failures: list[Failure],
+        showing: BufferReader,
+        head: TrainedHead,
+        tokens: Int32s,
     ) -> None:
-        """`showing`: shows the head's own rows."""
+        """`showing`: shows the head's own rows. `tokens`: the model's token for each of the head's."""
         super().__init__(cached, highest, failures)
-        self._showing = showing
+        self._showing, self._head, self._own_tokens = showing, head, tokens
+        self._width = head.spec.inputs.hidden_width
         self._text: list[int] = []
         """The tokens that the model has evaluated; NO_TOKEN where they are unknown."""
         self._waiting: deque[tuple[int, Floats]] = deque()
@@ -181,7 +249,7 @@ class HeadFollower(Follower):
             part = places[: cached.max_tokens]
             is_last = part[-1] == end
             tokens = [history[place] for place in part]
-            row = self._read_rows(tokens, rows[: len(part)], wants_logits=is_last)
+            row = self._read_rows(tokens, self._padded(rows[: len(part)]), wants_logits=is_last)
             if self._failures or cached.n_cached != len(self._places) + len(part):
                 return None
             self._places += part
@@ -193,14 +261,24 @@ class HeadFollower(Follower):
         """The highest logits after one more token, which the model has not evaluated; None if it does not fit."""
         if self._failures or self._cached.is_full:
             return None
-        return self._read_rows((token,), self._next, wants_logits=True)
+        return self._read_rows((token,), self._padded(self._next, self._head.apart), wants_logits=True)
 
     def _read_rows(self, tokens: Sequence[int], rows: Floats, *, wants_logits: bool) -> Int32s | None:
         with self._cached.lock:
             row = self._run(replace(self._cached.chain(tokens, wants_logits=wants_logits), hidden=rows))
-            if row is not None:
-                self._next = self._showing.show(NEXT_ROWS)
-            return row
+            if row is None:
+                return None
+            self._next = self._showing.show(self._head.next_rows)
+            own = row & OWN_TOKEN
+            return row - own + self._own_tokens[own]
+
+    def _padded(self, rows: Floats, first: int = 0) -> Floats:
+        """Rows in columns from `first` on, with zeros in the other columns."""
+        if rows.shape[1] == self._width:
+            return rows
+        padded = np.zeros((len(rows), self._width), np.float32)
+        padded[:, first : first + rows.shape[1]] = rows
+        return padded
 
     def _unread(self, end: int) -> tuple[list[int], Floats]:
         """Positions of tokens up to `end` that can be read now, and the model's rows of the tokens before them."""

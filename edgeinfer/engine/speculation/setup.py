@@ -91,7 +91,7 @@ def drafts_for(
     """Drafts for all sessions of a model, or None if nothing is to be drafted; and notices for the user.
 
     A draft model or head that does not fit beside the model is left out.
-    `loops`: None if speculation is off. `head`: the trained head in the model's file, which a draft model replaces.
+    `loops`: None if speculation is off. `head`: a trained head, which drafts in place of a draft model.
     Raises BadSetting for unusable files to draft from, and as `open_draft_model`.
     """
     text_paths, model_path = split_sources(load.draft_from)
@@ -108,18 +108,19 @@ def drafts_for(
     draft_model: DraftModel | None = None
     folder = fingerprint
     notices: tuple[str, ...] = () if notice is None else (notice,)
-    if model_path is not None:
+    if head is not None:
+        try:
+            draft_model = head.open(executor, tokenizer.vocabulary, progress)
+            folder += f"-head-{draft_model.fingerprint}" if head.is_own else "-head"
+        except (DoesNotFit, UnsupportedModel) as reason:
+            own = head.file.path.name if head.is_own else "the model's own head"
+            notices += (f"nothing is drafted by {own}: {reason}",)
+    elif model_path is not None:
         try:
             draft_model = open_draft_model(model_path, tokenizer.vocabulary, executor, progress)
             folder += f"-{draft_model.fingerprint}"  # what is learned with it is useless without it
         except DoesNotFit as reason:
             notices += (f"nothing is drafted by {model_path.name}: {reason}",)
-    elif head is not None:
-        try:
-            draft_model = head.open(executor, fingerprint, progress)
-            folder += "-head"
-        except (DoesNotFit, UnsupportedModel) as reason:
-            notices += (f"nothing is drafted by the model's own head: {reason}",)
     fixed, branches = _fixed(load.spec), executor.limits.branches
     drafts = ModelDrafts(library, tokenizer.n_tokens, costs, fixed, progress, draft_model, branches=branches)
     if texts:

@@ -37,12 +37,14 @@ class Architecture:
 ARCHITECTURES: Registry[Architecture] = Registry("edgeinfer.models.architectures", "ARCHITECTURE", "architecture")
 
 
+NOT_DONE = ", which edgeinfer does not do"
 OF_OTHER_KINDS = (
-    ("writes a text by denoising all of it (diffusion)", ("dream", "llada", "llada-moe", "rnd1")),
-    ("has a decoder that attends to an encoder's rows (the encoder alone opens as t5encoder)", ("t5",)),
-    ("guesses tokens for another model", ("eagle3", "dflash", "gemma4-assistant")),
-    ("reads images or sound for another model", ("clip",)),
-    ("makes sound", ("wavtokenizer-dec", "pockettts", "qwen3tts")),
+    (f"writes a text by denoising all of it (diffusion){NOT_DONE}", ("dream", "llada", "llada-moe", "rnd1")),
+    (f"has a decoder that attends to an encoder's rows (the encoder alone opens as t5encoder){NOT_DONE}", ("t5",)),
+    ("guesses tokens for another model: open that one, and name this file with --draft-from", ("eagle3",)),
+    (f"guesses tokens for another model{NOT_DONE}", ("dflash", "gemma4-assistant")),
+    (f"reads images or sound for another model{NOT_DONE}", ("clip",)),
+    (f"makes sound{NOT_DONE}", ("wavtokenizer-dec", "pockettts", "qwen3tts")),
 )
 """What files of these names are, for people who try to open them."""
 
@@ -57,7 +59,7 @@ def architecture_of(key: str) -> Architecture:
             return entry
     for kind, others in OF_OTHER_KINDS:
         if key in others:
-            raise UnsupportedModel(f"the model's architecture is {key!r}: it {kind}, which edgeinfer does not do")
+            raise UnsupportedModel(f"the model's architecture is {key!r}: it {kind}")
     own = (entry.spelling or name for name, entry in entries.items())
     names = sorted({*own, *(alias for entry in entries.values() for alias in entry.aliases)})
     raise UnsupportedModel(f"the model's architecture is {key[:80]!r}; edgeinfer has: {', '.join(names)}")

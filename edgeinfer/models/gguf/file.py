@@ -125,6 +125,24 @@ class GGUFFile:
                 shard.close()
             raise
 
+    @classmethod
+    def open_beside(cls, path: str | PathLike[str], other: GGUFFile, borrowed: Sequence[str]) -> GGUFFile:
+        """Open the file at `path` with those tensors named in `borrowed` that it lacks and an open file has.
+
+        Raises as `open`.
+        """
+        file = cls.open(path)
+        try:
+            more = [Shard.open(each, len(file._shards) + number) for number, each in enumerate(other.paths)]
+        except BaseException:
+            file.close()
+            raise
+        file._shards += tuple(more)
+        missing = (name for name in borrowed if name not in file._stored)
+        found = {name: shard.header.tensors[name] for name in missing for shard in more if name in shard.header.tensors}
+        file._stored, file.tensors = {**file._stored, **found}, {**file.tensors, **found}
+        return file
+
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The bytes of tensor `name`: uint8[nbytes], a read-only view of the mapping, valid as long as it is held.
 

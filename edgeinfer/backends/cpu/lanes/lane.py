@@ -91,7 +91,7 @@ class CpuLane:
         self._embedded = None if embed is None else self._buffers.arrays[embed.out]
         further = [op for op in spec.ops() if isinstance(op, TokenRows)]
         self._tables = [(Embedding(file, op), self._buffers.arrays[op.out]) for op in further]
-        self._hidden = [self._buffers.arrays[op.out] for op in spec.ops() if isinstance(op, HiddenRows)]
+        self._hidden = [(op, self._buffers.arrays[op.out]) for op in spec.ops() if isinstance(op, HiddenRows)]
         self._one_logits = self._buffers.arrays[spec.logits][:1, : spec.output_width]
         self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
         self._tape, self._alone_tape = (
@@ -256,9 +256,9 @@ class CpuLane:
             self._embedding.write(batch.tokens, batch.positions, self._embedded, batch.rows)
         for table, out in self._tables:
             table.write_rows(batch.tokens, out)
-        for out in self._hidden:
+        for op, out in self._hidden:
             assert batch.hidden is not None
-            out[: len(batch.hidden), : batch.hidden.shape[1]] = batch.hidden
+            out[: len(batch.hidden), : op.width] = batch.hidden[:, op.first : op.first + op.width]
 
     def _advance(self) -> None:
         """Advance a state as `states.record` says."""

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from edgeinfer.backends.cpu.lowering.needs import CpuOp
 
-OP = CpuOp(lambda *_: [], lambda *_: [])
+OP = CpuOp(lambda *_: [], lambda *_: [], fields=frozenset({"first"}))
