@@ -250,7 +250,7 @@ def _held(
     """Limits with the weight placement on the cpu; drops the draft model or head if memory has no room for it too."""
     holding, progress = _holding(options), options.progress
     if (head := HeadInFile.of(subject)) is not None:
-        beside = head.need(options.device, limits).beside_bytes
+        beside = head.need(options.device, limits, all_stay=False).beside_bytes
     else:
         beside = 0 if options.spec == "off" else draft_bytes(options.draft_from, limits)
     own = subject.fingerprint if subject.approx is None else fingerprint(subject.gguf)
@@ -258,6 +258,8 @@ def _held(
     arguments = (subject.spec, subject.gguf, name, own, limits)
     try:
         found, notices = place_and_pack(*arguments, replace(holding, beside_bytes=beside), progress)
+        if head is not None:
+            beside = head.need(options.device, found, all_stay=found.stored is None).beside_bytes
         taken = beside + subject.memory_need(options.device, found).weight_bytes
         if not beside or holding.ram_bytes is None or taken <= holding.ram_bytes:
             return subject, found, options, notices

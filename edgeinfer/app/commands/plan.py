@@ -64,7 +64,7 @@ class PlanFlags:
     ] = "latency"
 
 
-@takes_settings("model", "ctx", "device", "kv", "threads", "cores", "approx", "lora")
+@takes_settings("model", "ctx", "device", "kv", "threads", "cores", "approx", "lora", "spec", "draft_from")
 def plan(
     given: Given,
     flags: PlanFlags,
@@ -301,7 +301,7 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     """The model in numbers, and what all of it takes on this machine."""
     from edgeinfer.app.plans.fit import plan_for
     from edgeinfer.app.plans.record import PlannedModel
-    from edgeinfer.engine.speculation.heads import planned_head_bytes
+    from edgeinfer.engine.speculation.heads import planned_drafter_bytes
     from edgeinfer.models.load import weight_bytes
     from edgeinfer.scheduling.cost.work import work_of
     from edgeinfer.scheduling.machine.topology import usable_cores
@@ -319,8 +319,9 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})
     work, in_file = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)
     adapters = tuple((each.path, each.scale, each.nbytes(file.tensors)) for each in file.adapters)
-    per_token, head_bytes = here.need.kv_bytes_per_token, planned_head_bytes(file, spec, load, here.need.n_context)
-    return PlannedModel(spec, work, n_params, in_file, per_token, file.nbytes, adapters, head_bytes), here
+    need, per_token = here.need, here.need.kv_bytes_per_token
+    beside = planned_drafter_bytes(file, spec, load, need.n_context)
+    return PlannedModel(spec, work, n_params, in_file, per_token, file.nbytes, adapters, beside), here
 
 
 def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Profile | None:

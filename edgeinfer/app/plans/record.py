@@ -27,8 +27,8 @@ Value = object
 class PlannedModel:
     """Facts from a model's header. `weight_bytes`: size in the file of the tensors used; `file_bytes`: of the file.
 
-    `adapters`: path, scale and bytes of each LoRA adapter; the sizes of the model include them. `head_bytes`: memory of
-    the trained head in the file, which drafts if there is room beside the model; 0 if there is none in use.
+    `adapters`: path, scale and bytes of each LoRA adapter; the sizes of the model include them. `drafter_bytes`: memory
+    of the trained head or draft model, which drafts if there is room beside the model; 0 if there is none in use.
     """
 
     spec: ModelSpec
@@ -38,7 +38,7 @@ class PlannedModel:
     kv_bytes_per_token: int
     file_bytes: int = 0
     adapters: tuple[tuple[str, float, int], ...] = ()
-    head_bytes: int = 0
+    drafter_bytes: int = 0
 
 
 def record_of(
@@ -53,7 +53,7 @@ def record_of(
             "weight_bytes": facts.weight_bytes,
             "kv_bytes_per_token": facts.kv_bytes_per_token,
             "adapters": [{"path": path, "scale": scale, "bytes": size} for path, scale, size in facts.adapters],
-            "head_bytes": facts.head_bytes,
+            "drafter_bytes": facts.drafter_bytes,
         },
         "approx": threshold_of(facts.spec),
         "machine": None if planned is None else planned.profile.name,

@@ -49,9 +49,9 @@ def model_lines(
     lines.append(f"fits      {fit.line}")
     total, parts = memory_text(fit.need, fit.available_bytes).split(": ")
     lines += [f"memory    {total}", f"          {parts}"]
-    if facts.head_bytes:
-        drafts = "drafts with the head in the file if there is room; --spec off leaves it out"
-        lines.append(f"          and {size_text(facts.head_bytes)} beside: {drafts}")
+    if facts.drafter_bytes:
+        drafts = "a trained head or draft model, if there is room; --spec off leaves it out"
+        lines.append(f"          and {size_text(facts.drafter_bytes)} beside: {drafts}")
     if kept is not None:
         lines.append(_kept_line(kept))
     lines.append(f"context   {fit.need.n_context} tokens, {fit.need.kv_bytes_per_token} bytes of KV cache each")

@@ -27,6 +27,7 @@ from edgeinfer.engine.speculation.draft_model import (
     Failure,
     Follower,
     Highest,
+    draft_bytes,
     known_tokens,
     split_sources,
 )
@@ -85,13 +86,18 @@ def chosen_head(subject: Subject, load: LoadOptions, n_context: int) -> OpenHead
     return found
 
 
-def planned_head_bytes(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> int:
-    """What a model's head will take beside it; 0 if there is none, or no use for it."""
+def planned_drafter_bytes(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> int:
+    """What a model's head, or a draft model, will take beside it; 0 if there is none, or no use for it."""
     load = replace(load, device=CPU if load.device == "auto" else load.device)
     subject = Subject(file, spec, "", approx=load.approx, rows=load.rows)
     head = HeadInFile.of(replace(subject, head=chosen_head(subject, load, n_context)))
     room = limits_for(n_context, load.n_sessions, load.kv, spec)
-    return 0 if head is None else head.need(load.device, room).beside_bytes
+    if head is None:
+        return 0 if load.spec == "off" else draft_bytes(load.draft_from, room)
+    try:
+        return head.need(load.device, room, all_stay=True).beside_bytes
+    finally:
+        head.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +121,18 @@ class HeadInFile:
         shared = frozenset[Weight]() if is_own else frozenset(subject.spec.matrices())
         return cls(subject.head.head, subject.head.file, shared, is_own)
 
-    def need(self, device: str, room: Limits) -> MemoryNeed:
-        """Its memory beside its model, whose limits are `room`, from the header."""
-        shared = self.shared if room.stored is None else frozenset[Weight]()
-        own = self.head.spec.without_products(shared)
+    def need(self, device: str, room: Limits, *, all_stay: bool) -> MemoryNeed:
+        """Its memory beside its model, whose limits are `room`, from the header.
+
+        `all_stay`: all weights of the model stay in memory, so that those of both are there once.
+        """
+        own = self.head.spec.without_products(self.shared) if all_stay else self.head.spec
         return memory_need(device, own, self.file.tensors, self.limits(room))
+
+    def close(self) -> None:
+        """Close the file, unless it is the model's."""
+        if self.is_own:
+            self.file.close()
 
     def limits(self, room: Limits) -> Limits:
         """Its limits beside its model, whose limits are `room`: the same context, for as many sessions."""
@@ -132,20 +145,20 @@ class HeadInFile:
         Raises DoesNotFit, BadSetting for a head with another vocabulary, and UnsupportedModel where the device shows no
         hidden rows.
         """
-        close = self.file.close if self.is_own else lambda: None
         try:
             if executor.capabilities.showing is None:
                 raise UnsupportedModel(f"{executor.device} does not show the hidden rows that a head reads")
             if self.is_own and TOKENS in self.file.metadata:
                 known_tokens(self.file.path, vocabulary_of(self.file.metadata), vocabulary)
-            require_fit(self.need(executor.device, executor.limits), memory_for_model())
+            all_stay = executor.limits.stored is None
+            require_fit(self.need(executor.device, executor.limits, all_stay=all_stay), memory_for_model())
             spec, limits, own = self.head.spec, self.limits(executor.limits), fingerprint(self.file)
             tokens = self._tokens(vocabulary.n_tokens)
             beside = executor.beside(spec, self.file, own, limits, progress)
         except BaseException:
-            close()
+            self.close()
             raise
-        return Head(beside, own, self.head, tokens, close)
+        return Head(beside, own, self.head, tokens, self.close)
 
     def _tokens(self, n_tokens: int) -> Int32s:
         """The model's token for each of the head's. Raises BadGGUF if there are no such tokens."""
@@ -270,7 +283,8 @@ class HeadFollower(Follower):
                 return None
             self._next = self._showing.show(self._head.next_rows)
             own = row & OWN_TOKEN
-            return row - own + self._own_tokens[own]
+            named: Int32s = row - own + self._own_tokens[own]
+            return named
 
     def _padded(self, rows: Floats, first: int = 0) -> Floats:
         """Rows in columns from `first` on, with zeros in the other columns."""

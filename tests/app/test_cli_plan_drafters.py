@@ -1,0 +1,68 @@
+"""`edgeinfer plan` tells what a trained head or a draft model takes beside the model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeinfer.app.cli import build_app
+from edgeinfer.engine.kv.limits import limits_for, memory_need
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
+from edgeinfer.engine.speculation.draft_model import draft_bytes
+from edgeinfer.models.load import head_in, open_model
+from edgeinfer.scheduling.machine.topology import read_topology
+from tests.golden.goldens import DATA
+from tests.head_files import write_eagle, write_with_head
+from tests.unit.scheduling.profiles import machine
+
+LLAMA, QWEN = (DATA / "converted" / f"{name}-bf16.gguf" for name in ("llama", "qwen35"))
+
+
+@pytest.fixture(autouse=True)
+def measured(home: Path) -> None:
+    """A machine that was measured before."""
+    known = {"fingerprint": fingerprint_of(read_topology()), "measured": "2026-11-22 12:00 UTC", "idle_share": 1.0}
+    ProfileStore().save(replace(machine(), **known))  # type: ignore[arg-type]
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(build_app(), ["plan", "--ctx", "256", *map(str, arguments)])
+
+
+def told_bytes(*arguments: str | Path) -> int:
+    """The bytes that the plan tells."""
+    result = run("--json", *arguments)
+    assert result.exit_code == 0, result.output
+    found: int = json.loads(result.stdout)["model"]["drafter_bytes"]
+    return found
+
+
+def test_a_head_counts_without_what_the_model_has(tmp_path: Path) -> None:
+    model = write_with_head(QWEN, tmp_path / "model.gguf")
+    with open_model(model, 256) as opened:
+        head = head_in(opened.file.metadata, opened.file.tensors, 256)
+        assert head is not None
+        need = memory_need("cpu", head.spec, opened.file.tensors, limits_for(256, 2))
+        of_model = memory_need("cpu", opened.spec, opened.file.tensors, limits_for(256))
+    assert need.beside_bytes - of_model.weight_bytes < told_bytes("-m", model) < need.beside_bytes
+    assert "beside: a trained head" in run("-m", model).stdout
+    assert told_bytes("-m", model, "--spec", "off") == 0
+    assert "beside" not in run("-m", model, "--spec", "off").stdout
+
+
+def test_drafters_in_files_of_their_own_count_too(tmp_path: Path) -> None:
+    eagle = write_eagle(tmp_path / "eagle.gguf", vocabulary=320)
+    assert told_bytes("-m", LLAMA) == 0
+    assert told_bytes("-m", LLAMA, "--draft-from", eagle) > 100_000
+    assert told_bytes("-m", LLAMA, "--draft-from", LLAMA) == draft_bytes([LLAMA], limits_for(256)) > 0
+
+
+def test_a_head_of_another_model_is_refused(tmp_path: Path) -> None:
+    wide = write_eagle(tmp_path / "wide.gguf", target=64)
+    result = run("-m", LLAMA, "--draft-from", wide)
+    assert result.exit_code == 1
+    assert "hidden rows of 64 numbers" in f"{result.output}{result.exception}"
