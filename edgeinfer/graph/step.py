@@ -107,6 +107,12 @@ def joined_scales(batches: Sequence[Batch]) -> Floats | None:
     return np.concatenate(stated) if stated else None
 
 
+def joined_hidden(batches: Sequence[Batch]) -> Floats | None:
+    """The hidden rows of several batches, concatenated; None if no batch has any."""
+    found = [batch.hidden for batch in batches if batch.hidden is not None]
+    return np.concatenate(found) if found else None
+
+
 def same_axes(positions: Int32s) -> Int32s:
     """Each position repeated for all axes: int32[T, 3]."""
     return np.repeat(positions[:, None], AXES, axis=1)
@@ -178,6 +184,7 @@ def join(batches: Sequence[Batch]) -> Batch:
         rows=joined_rows(batches),
         axes=joined_axes(batches),
         scales=joined_scales(batches),
+        hidden=joined_hidden(batches),
     )
 
 

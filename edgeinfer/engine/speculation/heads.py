@@ -56,7 +56,6 @@ TOKENS = "tokenizer.ggml.tokens"
 OWN_TOKEN = (1 << TOKEN_BITS) - 1
 """The bits of a token in packed logits."""
 
-
 SHOWING = (CPU, "reference")
 """Devices that show the hidden rows that heads read."""
 
@@ -163,7 +162,7 @@ class HeadInFile:
     def _tokens(self, n_tokens: int) -> Int32s:
         """The model's token for each of the head's. Raises BadGGUF if there are no such tokens."""
         if not self.head.vocabulary:
-            return np.arange(self.head.spec.n_vocab, dtype=np.int32)
+            return np.arange(min(self.head.spec.n_vocab, n_tokens), dtype=np.int32)
         info = self.file.tensors[self.head.vocabulary]
         if info.ggml_type != I64:
             raise BadGGUF(f"{self.head.vocabulary} is not of whole numbers of 64 bits, as converters write it")
