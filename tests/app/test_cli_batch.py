@@ -278,6 +278,20 @@ def test_a_batch_whose_weights_come_from_disk_is_the_same(tiny_model: Path) -> N
     assert {n: each["tokens"] for n, each in records(plain).items()} == {n: e["tokens"] for n, e in found.items()}
 
 
+@pytest.mark.parametrize("ram", [(), ("--ram", "300000")])
+def test_a_batch_is_drafted_unless_that_is_switched_off(tiny_model: Path, ram: tuple[str, ...]) -> None:
+    lines = ["the rain in the inn", "the rain in the inn", "a"]
+    drafted, plain = (
+        batch(tiny_model, "--max-tokens", "40", "--stats", *ram, *spec, lines=lines, device="cpu")
+        for spec in (("--verify-cost", "2:1.0,64:1.0"), ("--spec", "off"))
+    )
+    assert {n: each["tokens"] for n, each in records(drafted).items()} == {
+        n: each["tokens"] for n, each in records(plain).items()
+    }
+    assert "drafted were right" in drafted.stderr
+    assert "drafted" not in plain.stderr
+
+
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="one core has no room for two replicas")
 def test_replicas_have_cores_of_their_own(tiny_model: Path) -> None:
     plain = records(batch(tiny_model, "--max-tokens", "6", device="cpu"))

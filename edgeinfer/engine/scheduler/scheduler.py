@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from edgeinfer.backends.evaluator import Interrupted
 from edgeinfer.engine.requests.drafting import ALONE, OtherWork
@@ -17,22 +16,13 @@ from edgeinfer.engine.scheduler.admission import Admission
 from edgeinfer.engine.scheduler.passes import AdvancingPasses, SequenceLogits, passes_of
 from edgeinfer.engine.scheduler.retained import SwapSpace
 from edgeinfer.engine.scheduler.sequence import BatchWork, ScheduledSequence
+from edgeinfer.engine.scheduler.stats import PassCounts
 from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.allotment import Pace, PassRoom, Wish, allot
 
 DRAFTS_BESIDE = 32
 """Nothing is drafted in a pass with more prompt tokens than this: it takes long enough already."""
-
-
-@dataclass(slots=True)
-class PassCounts:
-    """Totals so far: passes, tokens evaluated in them, tokens of answers, and seconds since the beginning."""
-
-    passes: int = 0
-    n_evaluated: int = 0
-    n_generated: int = 0
-    seconds: float = 0.0
 
 
 class Scheduler:
@@ -242,8 +232,13 @@ class Scheduler:
             if work is None or found is None:
                 continue
             sequence.work = None
+            n_cached = sequence.cached.n_cached
             try:
-                for token in sequence.accept(work, found):
+                tokens = sequence.accept(work, found)
+                if work.draft is not None:
+                    self.counts.n_drafted += len(work.batch.tokens) - 1
+                    self.counts.n_accepted += sequence.cached.n_cached - n_cached - 1
+                for token in tokens:
                     sequence.show(token)
                     self.counts.n_generated += 1
                     if sequence.is_done:
