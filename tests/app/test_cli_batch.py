@@ -19,7 +19,7 @@ from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load, load_with
 from edgeinfer.engine.offload import weight_placement
-from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES
+from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES, smaller_passes
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.load import open_model
@@ -259,8 +259,7 @@ def test_fewer_answers_at_a_time_rather_than_weights_from_disk(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_model(tiny_model, 128) as model:
-        limits = limits_for(128, 2)
-        limits = replace(limits, max_tokens=min(SMALLER_PASSES))
+        limits = smaller_passes(limits_for(128, 2), min(SMALLER_PASSES), 2)
         two = memory_need("cpu", model.spec, model.file.tensors, limits).total_bytes
     settings = load_settings({"device": "cpu", "ctx": 128})
     assert beside_all_weights(settings, tiny_model, 8) == 8
