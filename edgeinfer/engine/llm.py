@@ -262,7 +262,7 @@ class LLM(TextReader):
 
     def batcher(self, parallel: int) -> Batcher:
         """A batcher that runs up to `parallel` answers at a time on this model."""
-        return Batcher(self._driver, self._tokenizer, parallel)
+        return Batcher(self._driver, self._tokenizer, parallel, None if self.drafts is None else self.drafts.session)
 
     def prime(self, progress: Progress = no_progress) -> None:
         """Compute the table of likely successors of every token, which drafts use, and store it with the model.

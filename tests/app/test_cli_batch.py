@@ -19,7 +19,7 @@ from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load, load_with
 from edgeinfer.engine.offload import weight_placement
-from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES
+from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES, smaller_passes
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.load import open_model
@@ -259,8 +259,7 @@ def test_fewer_answers_at_a_time_rather_than_weights_from_disk(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_model(tiny_model, 128) as model:
-        limits = limits_for(128, 2)
-        limits = replace(limits, max_tokens=min(SMALLER_PASSES))
+        limits = smaller_passes(limits_for(128, 2), min(SMALLER_PASSES), 2)
         two = memory_need("cpu", model.spec, model.file.tensors, limits).total_bytes
     settings = load_settings({"device": "cpu", "ctx": 128})
     assert beside_all_weights(settings, tiny_model, 8) == 8
@@ -276,6 +275,20 @@ def test_a_batch_whose_weights_come_from_disk_is_the_same(tiny_model: Path) -> N
     assert "are read from disk for every token" in streamed.stderr
     found = records(streamed)
     assert {n: each["tokens"] for n, each in records(plain).items()} == {n: e["tokens"] for n, e in found.items()}
+
+
+@pytest.mark.parametrize("ram", [(), ("--ram", "300000")])
+def test_a_batch_is_drafted_unless_that_is_switched_off(tiny_model: Path, ram: tuple[str, ...]) -> None:
+    lines = ["the rain in the inn", "the rain in the inn", "a"]
+    drafted, plain = (
+        batch(tiny_model, "--max-tokens", "40", "--stats", *ram, *spec, lines=lines, device="cpu")
+        for spec in (("--verify-cost", "2:1.0,64:1.0"), ("--spec", "off"))
+    )
+    assert {n: each["tokens"] for n, each in records(drafted).items()} == {
+        n: each["tokens"] for n, each in records(plain).items()
+    }
+    assert "drafted were right" in drafted.stderr
+    assert "drafted" not in plain.stderr
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="one core has no room for two replicas")

@@ -9,7 +9,6 @@ import re
 import subprocess
 import threading
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -19,7 +18,7 @@ from edgeinfer.app.cli import main
 from edgeinfer.app.opening import model_choice, terminal_face
 from edgeinfer.app.progress import PullProgress
 from edgeinfer.engine.kv.limits import limits_for, memory_need
-from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES
+from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES, smaller_passes
 from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.models.file_facts import FILE_TYPES
 from edgeinfer.models.gguf import GGUFFile
@@ -93,7 +92,7 @@ def test_a_model_that_can_stream_is_fetched_with_a_note(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with GGUFFile.open(write_tiny_llama(tmp_path / "tiny.gguf")) as file:
-        limits = replace(limits_for(512), max_tokens=min(SMALLER_PASSES))
+        limits = smaller_passes(limits_for(512), min(SMALLER_PASSES))
         whole = memory_need("cpu", spec_of(file.metadata, file.tensors), file.tensors, limits)
         header = Header(3, file.metadata, file.tensors, 32, 0)
         for module in (

@@ -94,7 +94,7 @@ def test_a_pass_takes_as_long_as_the_disk_or_the_cores(tiny: Path) -> None:
 def test_too_little_memory_for_weights_is_a_plan_too(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(1e6)
     with GGUFFile.open(tiny) as file:
-        limits = replace(limits_for(256), max_tokens=min(weight_placement.SMALLER_PASSES))
+        limits = weight_placement.smaller_passes(limits_for(256), min(weight_placement.SMALLER_PASSES))
         need = memory_need("cpu", spec_of(file.metadata, file.tensors, 256), file.tensors, limits)
     available = int((need.total_bytes - 40_000) / (1 - RESERVE_SHARE))
     monkeypatch.setattr(weight_placement, "memory_for_model", lambda: available)

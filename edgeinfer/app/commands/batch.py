@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 PARALLEL = 8
-NEVER_DRAFTED = ("spec", "verify_cost", "draft_from", "history", "isolate")
-"""Settings that say nothing to a batch: whose passes are full without drafts, and cannot be isolated."""
+NOT_FOR_BATCHES = ("isolate",)
+"""Settings that say nothing to a batch, whose passes cannot be isolated."""
 PromptFile = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="One prompt per line, as text or a JSON object; - reads standard input."),
@@ -43,7 +43,7 @@ ReplicaCount = Annotated[
 ]
 
 
-@takes_settings("model", "generation", "load", without=NEVER_DRAFTED)
+@takes_settings("model", "generation", "load", without=NOT_FOR_BATCHES)
 def batch(
     given: Given,
     prompts: PromptFile,
@@ -109,7 +109,7 @@ def _answer(
         with stopping(stream.stop) as interrupted:
             n_failed = _write_all(stream, entries, target, out, settings.load.approx)
         if shows_stats:
-            for line in (_summary(stream, models), *_schedules(models)):
+            for line in (_summary(stream, models), *_drafted(stream), *_schedules(models)):
                 typer.echo(line, err=True)
     if interrupted.is_set():
         raise KeyboardInterrupt
@@ -159,6 +159,18 @@ def _summary(stream: BatchStream, models: Replicas) -> str:
         f"{counted(counts.passes, 'pass', 'passes')} of {each:.1f} tokens | "
         f"{counted(len(models.llms), 'replica')} on {models.llms[0].telemetry.device}"
     )
+
+
+def _drafted(stream: BatchStream) -> list[str]:
+    """What came of drafting, if anything was drafted."""
+    counts = stream.counts
+    if not counts.n_drafted:
+        return []
+    share = counts.draft_s / counts.seconds if counts.seconds else 0.0
+    return [
+        f"{counted(counts.n_accepted, 'token')} of {counts.n_drafted} drafted were right, "
+        f"{counts.n_drafted / counts.passes:.1f} drafted a pass; drafting took {share:.1%} of the time"
+    ]
 
 
 def _schedules(models: Replicas) -> list[str]:

@@ -97,9 +97,7 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
     from edgeinfer.engine.loading import load_with
     from edgeinfer.load_options import SequenceSharing
 
-    options = replace(
-        settings.load, spec="off", draft_from=(), history=False, race="first", sharing=SequenceSharing(vram_bytes)
-    )
+    options = replace(settings.load, race="first", sharing=SequenceSharing(vram_bytes))
     if cores is not None:
         options = replace(options, device="cpu", threads=None, cores=cores)
     parallel = beside_all_weights(settings, path, parallel)

@@ -4,7 +4,7 @@ file      its files on the disk
 weights   in memory, in the device's own form
 KV cache  keys and values for the whole context (in layers with a window: for the window and some more tokens), and the
           states of models whose sequences have them
-buffers   working buffers of a pass
+buffers   working buffers of a pass; drafts: the part for logits of several tokens, most of them drafts
 program   Python, libraries and compiled kernels
 memory    the sum of weights, KV cache, buffers and program
 
@@ -40,6 +40,7 @@ def memory_record(need: MemoryNeed, available_bytes: int | None = None) -> dict[
         "state_bytes": need.state_bytes,
         "window_bytes": need.window_bytes,
         "buffer_bytes": need.buffer_bytes,
+        "draft_bytes": need.draft_bytes,
         "program_bytes": PROGRAM_BYTES,
         "total_bytes": need.total_bytes,
         "n_context": need.n_context,

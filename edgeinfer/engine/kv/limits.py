@@ -134,7 +134,13 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
         taken.window_bytes,
         taken.bytes_per_state,
         limits.state_slots(spec.states) if taken.bytes_per_state else 0,
+        min(taken.buffer_bytes, _draft_bytes(spec, limits)),
     )
+
+
+def _draft_bytes(spec: ModelSpec, limits: Limits) -> int:
+    """Bytes of rows of logits beyond one: float32[max_outputs - 1, V]; 0 for a model without logits."""
+    return 4 * spec.output_width * (limits.max_outputs - 1) if spec.is_causal else 0
 
 
 def unknown_need(metadata: Metadata, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:

@@ -65,6 +65,12 @@ SMALLER_PASSES = (128, 64)
 """Tokens of a pass where memory is too short for the buffers of larger ones."""
 
 
+def smaller_passes(limits: Limits, max_tokens: int, n_sequences: int = 1) -> Limits:
+    """Limits with passes of `max_tokens`, and in proportion fewer rows of logits, most of which are for drafts."""
+    max_outputs = max(n_sequences, limits.max_outputs * max_tokens // limits.max_tokens)
+    return replace(limits, max_tokens=max_tokens, max_outputs=min(limits.max_outputs, max_outputs))
+
+
 def cpu_offload() -> WeightOffload:
     """The CPU device's way to run models whose weights do not all stay in memory; no other device has one."""
     offload = device_kind(CPU).offload
@@ -81,14 +87,10 @@ class TensorTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WeightFit:
-    """What memory has room for: `budget_bytes` of weights, None for all of them, in passes of `max_tokens`.
-
-    `n_states`: as in `Limits`.
-    """
+    """What memory has room for: `budget_bytes` of weights, None for all of them, under limits with smaller passes."""
 
     budget_bytes: int | None
-    max_tokens: int
-    n_states: int
+    limits: Limits
 
 
 def fit_weights(
@@ -106,26 +108,27 @@ def fit_weights(
         fewer = limits_with_states(CPU, spec, file.tensors, limits, *sizes)
         other = _room(spec, file, fewer, holding, available)
         if other.budget_bytes is None or room.budget_bytes <= 0:
-            limits, room = fewer, other
+            room = other
     if room.budget_bytes is None:
         return room
     if room.budget_bytes <= 0:
-        require_fit(memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=room.max_tokens)), available)
+        require_fit(memory_need(CPU, spec, file.tensors, room.limits), available)
     return replace(room, budget_bytes=max(0, room.budget_bytes - holding.beside_bytes))
 
 
 def _room(spec: ModelSpec, file: TensorTable, limits: Limits, holding: WeightBudget, available: int) -> WeightFit:
     """The same for the given slots for states; a budget that is not positive means there is no room for the rest."""
-    budget = 0
+    budget, passes = 0, limits
     for max_tokens in (limits.max_tokens, *SMALLER_PASSES):
-        need = memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=max_tokens))
+        passes = smaller_passes(limits, max_tokens, holding.n_sequences)
+        need = memory_need(CPU, spec, file.tensors, passes)
         room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - PROGRAM_BYTES
         budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
         if need.weight_bytes <= budget:
-            return WeightFit(None, max_tokens, limits.n_states)
+            return WeightFit(None, passes)
         if budget == holding.ram_bytes or (holding.ram_bytes is None and room > need.buffer_bytes):
             break
-    return WeightFit(budget, max_tokens, limits.n_states)
+    return WeightFit(budget, passes)
 
 
 def chosen_layout(
@@ -214,7 +217,7 @@ def planned_weights(
     counted. Raises DoesNotFit as `place_and_pack`.
     """
     room = fit_weights(spec, file, limits, holding, available)
-    limits = replace(limits, max_tokens=room.max_tokens, n_states=room.n_states)
+    limits = room.limits
     if room.budget_bytes is None:
         return None, limits
     try:

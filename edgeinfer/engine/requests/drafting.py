@@ -2,8 +2,8 @@
 
 In: tokens with parents, and the token the model chooses after each node. Out: the chosen tokens and the nodes that lead
 there. Works for any tree, however it was drafted: a draft decides how many tokens a pass gives, never which. A
-`Speculator` gets the tokens so far and gives a draft for the next pass; afterwards it gets the logits and the walk.
-Nothing it does can change the text. Knows no models, caches or probabilities.
+`PassDrafter` drafts for all texts of the next pass; each text has a `Speculator`, which afterwards gets its logits and
+its walk. Nothing they do can change a text. Knows no models, caches or probabilities.
 """
 
 from __future__ import annotations
@@ -134,14 +134,52 @@ class DraftReport:
 
 
 @dataclass(frozen=True, slots=True)
-class OtherWork:
-    """What other texts contribute to a pass: tokens, and how many tokens it should give for them."""
+class DraftRoom:
+    """The room of a pass for drafts, and what else it contains.
 
-    n_tokens: int = 0
+    n_tokens: most tokens of all drafts together, roots included. n_pages: pages of the KV cache for drafts. n_others:
+    tokens of other texts; expected: how many tokens the pass should give for these.
+    """
+
+    n_tokens: int
+    n_pages: int
+    n_others: int = 0
     expected: float = 0.0
 
 
-ALONE = OtherWork()
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """A text to draft for: up to `most` tokens, root included, up to `deepest` after the root.
+
+    `history` is that of the speculator's `begin` plus the tokens chosen since; its last token is the root. `n_pages`:
+    pages of the KV cache that its draft takes if there is more of it than a root.
+    """
+
+    speculator: Speculator
+    history: Sequence[int]
+    most: int
+    deepest: int
+    n_pages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A request and the draft that answers it."""
+
+    request: DraftRequest
+    draft: Draft
+
+
+class PassDrafter(Protocol):
+    """Drafts for all texts of a pass that draft from the same; its calls never overlap."""
+
+    def draft(self, requests: Sequence[DraftRequest], room: DraftRoom) -> list[Draft]:
+        """Draft for each text, as much as raises the tokens per second of all texts of the pass together."""
+        ...
+
+    def observe(self, n_tokens: int, seconds: float) -> None:
+        """Learn how long the pass over the last drafts took, if it had several texts and no others than those."""
+        ...
 
 
 class RowReader(Protocol):
@@ -161,20 +199,17 @@ class Speculator(Protocol):
         ...
 
     @property
+    def drafter(self) -> PassDrafter:
+        """What drafts for this text, along with others of a pass."""
+        ...
+
+    @property
     def expected(self) -> float:
         """Tokens that a pass over the last draft should give."""
         ...
 
     def begin(self, history: Sequence[int], *, sampled: bool) -> None:
         """Start a text to continue. `sampled`: its tokens are drawn, rather than the likeliest ones."""
-        ...
-
-    def draft(self, history: Sequence[int], most: int, deepest: int, beside: OtherWork = ALONE) -> Draft:
-        """Draft what may follow the last token of `history`, the root: up to `most` tokens, up to `deepest` after it.
-
-        `history` is that of `begin` plus the tokens chosen since. Drafted tokens share the pass with those `beside`;
-        the draft is as large as raises the tokens per second of all texts together.
-        """
         ...
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:

@@ -188,17 +188,18 @@ class CachedSequence:
     def most_drafted(self) -> tuple[int, int]:
         """The most tokens in a draft, root included, and the most that may follow one another after the root.
 
-        No drafts where they could take memory from other sequences, and none larger than the power limiter allows.
+        None larger than a pass or than the power limiter allows; whether there is memory for it is another question.
         """
-        if self.pool.executor.n_free_pages < self.n_pages_for_drafts:
-            return 1, 0
         return self._most_in_a_draft, max(0, self.n_context - len(self._tokens) - 1)
 
-    @property
-    def n_pages_for_drafts(self) -> int:
-        """Pages that must be free for drafts: the next one, and more for context and siblings; 0 without drafts."""
-        most = self._most_in_a_draft
-        return 1 + 2 * pages_for(most) if most > 1 else 0
+    def n_pages_for(self, n_tokens: int) -> int:
+        """Pages that so many more tokens take."""
+        return pages_for(len(self._tokens) + n_tokens) - pages_for(len(self._tokens))
+
+    def n_pages_for_draft(self, most: int, deepest: int) -> int:
+        """Most pages that a draft of up to `most` tokens, `deepest` after the root, takes beyond those of the root."""
+        n_siblings = max(0, most - 2) if self.pool.executor.limits.branches else 0
+        return self.n_pages_for(1 + min(deepest, most - 1)) - self.n_pages_for(1) + pages_for(n_siblings)
 
     @property
     def _most_in_a_draft(self) -> int:
@@ -227,7 +228,7 @@ class CachedSequence:
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of a batch: float32[O, V], valid while the lock is held. Raises Interrupted if stopped meanwhile."""
         self.check_open()
-        return self.pool.evaluate(self, batch)
+        return self.pool.evaluate((self,), batch)
 
     @property
     def peaks(self) -> Floats | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
@@ -77,17 +77,18 @@ class Pool:
         """All sequences, least recently used first."""
         return tuple(self._members)
 
-    def evaluate(self, member: CachedSequence, batch: Batch) -> Floats:
-        """Evaluate a batch. If memory is short, idle sequences lose theirs, least recently used first."""
-        self._members.remove(member)
-        self._members.append(member)
+    def evaluate(self, members: Sequence[CachedSequence], batch: Batch) -> Floats:
+        """Evaluate a batch of these. If memory is short, idle sequences lose theirs, least recently used first."""
+        for member in members:
+            self._members.remove(member)
+            self._members.append(member)
         if self._interruptible is not None:
-            self._interruptible.heed(member.stopped)
+            self._interruptible.heed(members[0].stopped if len(members) == 1 else None)
         while True:
             try:
                 return self.executor.evaluate(batch)
             except DoesNotFit:
-                if not self.make_room((member,)):
+                if not self.make_room(members):
                     raise
 
     def make_room(self, kept: Collection[CachedSequence]) -> bool:

@@ -224,10 +224,9 @@ class Admission:
                     return True
         return False
 
-    def find_room_for_drafts(self, sequence: ScheduledSequence) -> None:
-        """Free finished sequences if a sequence would otherwise draft nothing for lack of memory."""
-        cached = sequence.cached
-        while self._pool.executor.n_free_pages < cached.n_pages_for_drafts and self.prefixes.give_up():
+    def find_pages(self, n_pages: int) -> None:
+        """Free finished sequences until so many pages are free, or none is left."""
+        while self._pool.executor.n_free_pages < n_pages and self.prefixes.give_up():
             pass
 
     def find_room(self, works: Collection[ScheduledSequence]) -> bool:

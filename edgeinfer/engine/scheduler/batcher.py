@@ -1,9 +1,8 @@
 """Batches: many prompts over one loaded model or several replicas of it, answered a fixed number at a time.
 
 In: prompts, taken from an iterable as they are needed. Out: a `BatchAnswer` for each, in the order in which they
-finish, through a `BatchStream`, which `LLM.batch` returns. Nothing is drafted. A single batcher runs in the caller's
-thread, along with whatever else the scheduler has to do; several run in one thread each and take prompts from one
-shared queue.
+finish, through a `BatchStream`, which `LLM.batch` returns. A single batcher runs in the caller's thread, along with
+whatever else the scheduler has to do; several run in one thread each and take prompts from one shared queue.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.drafting import ClosingSpeculator
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.scheduler.output import Waiter
-from edgeinfer.engine.scheduler.scheduler import PassCounts
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
-from edgeinfer.engine.scheduler.stats import Stats
+from edgeinfer.engine.scheduler.stats import PassCounts, Stats
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import PAGE
@@ -52,7 +51,15 @@ class BatchAnswer:
 class Batcher:
     """Runs up to `n_parallel` answers at a time. Can be run once."""
 
-    def __init__(self, driver: StepDriver, tokenizer: Tokenizer, n_parallel: int) -> None:
+    def __init__(
+        self,
+        driver: StepDriver,
+        tokenizer: Tokenizer,
+        n_parallel: int,
+        opens: Callable[[], ClosingSpeculator] | None = None,
+    ) -> None:
+        """`opens`: creates the drafts of one answer; None: nothing is drafted."""
+        self._opens = opens
         self._driver, self._scheduler, self._tokenizer = driver, driver.scheduler, tokenizer
         self._pool = driver.scheduler.pool
         self._n_parallel = n_parallel
@@ -70,16 +77,14 @@ class Batcher:
 
     def answers(self, requests: Iterator[NumberedRequest]) -> Generator[BatchAnswer, None, None]:
         """Answer all requests; each is taken when its turn comes. Raises EngineClosed, and as evaluators do."""
-        started, before = time.perf_counter(), self._scheduler.counts
-        n_passes, n_evaluated = before.passes, before.n_evaluated
+        started, before = time.perf_counter(), replace(self._scheduler.counts)
         try:
             while True:
                 yield from self._enter(requests)
                 if not self._members:
                     return
                 self._driver.wait_for(self._waiter, self._goes_on)
-                self.counts.passes = self._scheduler.counts.passes - n_passes
-                self.counts.n_evaluated = self._scheduler.counts.n_evaluated - n_evaluated
+                self.counts.count(self._scheduler.counts, since=before)
                 self.counts.seconds = time.perf_counter() - started
                 while self._ended:
                     yield self._result(self._ended.popleft())
@@ -128,7 +133,7 @@ class Batcher:
         n_pages = self._scheduler.admission.pages_of(request)
         n_tokens = min(n_pages * PAGE, self._pool.executor.limits.n_context)
         own = self._pool.reserve(n_tokens), self._tokenizer, request
-        sequence = ScheduledSequence(*own, priority="background", counts_energy=False)
+        sequence = ScheduledSequence(*own, opens=self._opens, priority="background", counts_energy=False)
         sequence.n_pages, sequence.is_driven = n_pages, True
         sequence.released, sequence.notify = self._release, self._waiter.wake
         return sequence
@@ -142,6 +147,8 @@ class Batcher:
         """The result of an answer. Raises the error if it ended all answers."""
         number = self._members.pop(sequence)
         self.counts.n_generated += len(sequence.tokens)
+        if sequence.stats is not None and sequence.stats.draft is not None:
+            self.counts.draft_s += sequence.stats.draft.seconds
         if sequence.error is None:
             text, reader = sequence.text, sequence.request.reader()
             content = text if reader is None else reader.push(text) + reader.finish()
@@ -196,6 +203,9 @@ class BatchStream:
             passes=sum(each.passes for each in found),
             n_evaluated=sum(each.n_evaluated for each in found),
             n_generated=sum(each.n_generated for each in found),
+            n_drafted=sum(each.n_drafted for each in found),
+            n_accepted=sum(each.n_accepted for each in found),
+            draft_s=max(each.draft_s for each in found),
             seconds=max(each.seconds for each in found),
         )
 

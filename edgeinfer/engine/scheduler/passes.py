@@ -5,10 +5,12 @@ In: batches, each of one sequence. Out: the logits of those that are done. Makes
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from edgeinfer.engine.requests.drafting import Draft
 from edgeinfer.engine.run.evaluators import Overlapping, SequenceEvaluator
 from edgeinfer.graph.step import Batch, Floats, join
 
@@ -24,6 +26,19 @@ class SequenceLogits:
     peaks: Floats | None
     batch: Batch
     first: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWork:
+    """A batch to evaluate for a sequence. `started`: when work on it began; `ready`: when it was built.
+
+    `draft`: the draft it was made of; None for a chain, which is accepted whole.
+    """
+
+    batch: Batch
+    draft: Draft | None
+    started: float
+    ready: float = field(default_factory=time.perf_counter)
 
 
 class Passes(Protocol):

@@ -8,31 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from edgeinfer.backends.evaluator import Interrupted
-from edgeinfer.engine.requests.drafting import ALONE, OtherWork
+from edgeinfer.engine.requests.drafting import Drafted
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.admission import Admission
-from edgeinfer.engine.scheduler.passes import AdvancingPasses, SequenceLogits, passes_of
+from edgeinfer.engine.scheduler.pass_drafts import PassDrafts
+from edgeinfer.engine.scheduler.passes import AdvancingPasses, BatchWork, SequenceLogits, passes_of
 from edgeinfer.engine.scheduler.retained import SwapSpace
-from edgeinfer.engine.scheduler.sequence import BatchWork, ScheduledSequence
+from edgeinfer.engine.scheduler.sequence import ScheduledSequence
+from edgeinfer.engine.scheduler.stats import PassCounts
 from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.allotment import Pace, PassRoom, Wish, allot
-
-DRAFTS_BESIDE = 32
-"""Nothing is drafted in a pass with more prompt tokens than this: it takes long enough already."""
-
-
-@dataclass(slots=True)
-class PassCounts:
-    """Totals so far: passes, tokens evaluated in them, tokens of answers, and seconds since the beginning."""
-
-    passes: int = 0
-    n_evaluated: int = 0
-    n_generated: int = 0
-    seconds: float = 0.0
 
 
 class Scheduler:
@@ -49,6 +37,7 @@ class Scheduler:
         self._advances = isinstance(self._passes, AdvancingPasses)
         self._interruptible = pool.executor.capabilities.interruptible
         self.admission = Admission(pool, most_active, swap or SwapSpace(), shares=not self._advances)
+        self._drafts = PassDrafts(pool, self.admission, advances=self._advances)
         self._stopped = AnyStopped(self.admission.active)
         self.pace = Pace()
         self.counts = PassCounts()
@@ -115,11 +104,12 @@ class Scheduler:
                 self.fail_all(reason)
                 return True
             self.admission.admit(self.counts.passes)
+            gathered = time.perf_counter()
             works = self._gather()
             has_work = bool(works) or (self._advances and any(each.work is not None for each in self.admission.active))
             if has_work:
                 n_before = self.counts.n_evaluated
-                self._take(self._given(works))
+                self._take(self._given(works, gathered))
                 power_limiter.worked(started)
                 if not self._advances:
                     self.pace.observe(self.counts.n_evaluated - n_before, time.perf_counter() - started)
@@ -143,8 +133,9 @@ class Scheduler:
         """The batches of the next pass, by answer."""
         active, limits = self.admission.active, self._limits
         if len(active) == 1 and active[0].work is None and active[0].is_wanted:
-            work = self._ask(active[0], limits.max_tokens, ALONE)
-            return {} if work is None else {active[0]: work.batch}
+            (only,) = active
+            self._ask_all([(only, limits.max_tokens)])
+            return {} if only.work is None else {only: only.work.batch}
         for sequence in active:
             if sequence.stop_asked.is_set():
                 sequence.cancel()
@@ -167,39 +158,35 @@ class Scheduler:
         return {sequence: sequence.work.batch for sequence in able if sequence.work is not None}
 
     def _ask_all(self, given: Sequence[tuple[ScheduledSequence, int]]) -> None:
-        """Ask several answers for their batches.
+        """Ask answers for their batches, each with at most so many tokens beside its drafts."""
+        started = time.perf_counter()
+        drafted = self._drafts.drafted(given)
+        n_left = self._drafts.n_left
+        for sequence, n_tokens in given:
+            found = drafted.get(sequence)
+            if sequence.is_over:
+                continue  # drafting for it failed
+            work = self._ask(sequence, n_tokens if found is None else 1 + n_left, started, found)
+            if found is not None and work is not None:
+                n_left -= len(work.batch.tokens) - 1
 
-        Drafts share the room so as to raise the tokens per second of all together.
-        """
-        n_tokens = sum(n for _, n in given)
-        expected = float(len(given))
-        n_prompt = sum(n for sequence, n in given if sequence.n_missing > 1)
-        drafts = not self._advances and n_prompt <= DRAFTS_BESIDE
-        n_left = min(self._limits.max_outputs, self._limits.max_tokens) - n_tokens
-        for sequence, n in given:
-            if sequence.n_missing > 1 or not drafts or n_left < 1:
-                self._ask(sequence, n, OtherWork(n_tokens - n, expected - 1))
-                continue
-            beside = OtherWork(n_tokens - 1, expected - 1)
-            work = self._ask(sequence, 1 + n_left, beside)
-            if work is not None:
-                n_more = len(work.batch.tokens) - 1
-                n_tokens, n_left, expected = n_tokens + n_more, n_left - n_more, expected + work.expected - 1
-
-    def _ask(self, sequence: ScheduledSequence, most_tokens: int, beside: OtherWork) -> BatchWork | None:
+    def _ask(
+        self, sequence: ScheduledSequence, most_tokens: int, started: float, drafted: Drafted | None
+    ) -> BatchWork | None:
         """What an answer wants evaluated; an error there fails this answer alone."""
-        if sequence.drafts and most_tokens > 1 and sequence.n_missing == 1:
-            self.admission.find_room_for_drafts(sequence)
         try:
-            sequence.work = sequence.next_work(most_tokens, beside)
+            sequence.work = sequence.next_work(most_tokens, started, drafted)
         except Exception as reason:
             self.admission.fail(sequence, reason, alone=True)
             return None
         sequence.last_pass = self.counts.passes
         return sequence.work
 
-    def _given(self, works: dict[ScheduledSequence, Batch]) -> dict[int, SequenceLogits]:
-        """Run a pass. If memory is short, finished and idle sequences are freed, then the latest are preempted."""
+    def _given(self, works: dict[ScheduledSequence, Batch], started: float) -> dict[int, SequenceLogits]:
+        """Run a pass. If memory is short, finished and idle sequences are freed, then the latest are preempted.
+
+        `started`: when drafting for it began.
+        """
         if self._interruptible is not None:
             self._interruptible.heed(self.admission.active[0].stop_asked if len(self.admission.active) == 1 else None)
         while True:
@@ -211,6 +198,8 @@ class Scheduler:
                     sequence.cancel()
                 return {}
             except DoesNotFit as reason:
+                if self._drop_drafts(works):
+                    continue
                 if not self.admission.find_room(works):
                     self._lose(works, reason)
                     return {}
@@ -225,7 +214,17 @@ class Scheduler:
                 raise
             self.counts.passes += 1
             self.counts.n_evaluated += sum(len(batch.tokens) for batch in works.values())
+            self._drafts.observe(list(works.values()), time.perf_counter() - started)
             return dict(given)
+
+    def _drop_drafts(self, works: dict[ScheduledSequence, Batch]) -> bool:
+        """Leave out the drafts of a pass that does not fit; returns whether it had any."""
+        n_before = sum(len(batch.tokens) for batch in works.values())
+        for sequence in works:
+            if sequence.work is not None and sequence.work.draft is not None:
+                sequence.work = sequence.without_draft(sequence.work)
+                works[sequence] = sequence.work.batch
+        return sum(len(batch.tokens) for batch in works.values()) < n_before
 
     def _lose(self, works: Iterable[ScheduledSequence], reason: Exception) -> None:
         """Fail all answers of a failed pass; if there were none, those under way."""
@@ -242,8 +241,13 @@ class Scheduler:
             if work is None or found is None:
                 continue
             sequence.work = None
+            n_cached = sequence.cached.n_cached
             try:
-                for token in sequence.accept(work, found):
+                tokens = sequence.accept(work, found)
+                if work.draft is not None:
+                    self.counts.n_drafted += len(work.batch.tokens) - 1
+                    self.counts.n_accepted += sequence.cached.n_cached - n_cached - 1
+                for token in tokens:
                     sequence.show(token)
                     self.counts.n_generated += 1
                     if sequence.is_done:

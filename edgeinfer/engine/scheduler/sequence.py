@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -17,10 +16,10 @@ import numpy as np
 
 from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.requests.drafting import (
-    ALONE,
     ClosingSpeculator,
     Draft,
-    OtherWork,
+    Drafted,
+    DraftRequest,
     Speculator,
     Walk,
     trimmed,
@@ -29,10 +28,9 @@ from edgeinfer.engine.requests.drafting import (
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.output import Output, Waiter
-from edgeinfer.engine.scheduler.passes import SequenceLogits
+from edgeinfer.engine.scheduler.passes import BatchWork, SequenceLogits
 from edgeinfer.engine.scheduler.stats import DraftSpan, FinishReason, GenerationMeter, RequestProgress, Stats
 from edgeinfer.engine.scheduler.token_choice import TokenChooser, TokenLogprobs
-from edgeinfer.graph.step import Batch
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.allotment import AGED_S, Priority, checked, rank
 
@@ -40,20 +38,6 @@ State = Literal["waiting", "active", "over"]
 READING = "reading the prompt"
 AHEAD = 16
 """Pieces that are generated before the caller asks for them, while other requests run."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchWork:
-    """A batch to evaluate for a sequence. `started`: when work on it began; `ready`: when it was built.
-
-    `draft`: the draft it was made of; None for a chain, which is accepted whole. `expected`: tokens it should give.
-    """
-
-    batch: Batch
-    draft: Draft | None
-    started: float
-    expected: float = 1.0
-    ready: float = field(default_factory=time.perf_counter)
 
 
 class ScheduledSequence:
@@ -178,11 +162,6 @@ class ScheduledSequence:
         return None if self.is_over and not self.output.n_pieces else self.output.n_taken
 
     @property
-    def drafts(self) -> bool:
-        """Whether it drafts if there is room for drafts."""
-        return self._speculator is not None or self._opens is not None
-
-    @property
     def is_done(self) -> bool:
         """Whether nothing more has to be evaluated."""
         return self._finish_reason is not None
@@ -270,13 +249,30 @@ class ScheduledSequence:
             self._own.close()
             self._own = None
 
-    def next_work(self, most_tokens: int, beside: OtherWork = ALONE) -> BatchWork | None:
+    def draft_request(self) -> DraftRequest | None:
+        """What to ask a drafter before the next pass: as much as memory, context and the answer's length allow.
+
+        None if the pass has no token of the answer, or nothing drafts for it.
+        """
+        is_over = self.stop_asked.is_set() or self.cached.is_full
+        if self._speculator is None or not self.n_generated or self.n_missing != 1 or is_over:
+            return None
+        most, deepest = self.cached.most_drafted
+        if self.request.max_tokens is not None:
+            deepest = min(deepest, self.request.max_tokens - self.n_generated - 1)
+        if most == 1 or deepest < 1:
+            most, deepest = 1, 0
+        n_pages = self.cached.n_pages_for_draft(most, deepest)
+        return DraftRequest(self._speculator, self._ids, most, deepest, n_pages)
+
+    def next_work(self, most_tokens: int, started: float, drafted: Drafted | None = None) -> BatchWork | None:
         """What to evaluate next, at most `most_tokens` tokens; None if a stop was requested or the context is full.
 
         Uncached tokens of the prompt, or of a text whose memory was taken, are read in chains. After that each pass has
-        one token of the answer and the draft that follows it. `beside`: what else the pass will contain.
+        one token of the answer and the draft that follows it. `started`: when drafting for the pass began. `drafted`:
+        what came of `draft_request`.
         """
-        started, n_missing = time.perf_counter(), self.n_missing
+        n_missing = self.n_missing
         if not self.n_generated:
             self._report_progress(len(self.request.prompt) - n_missing)
         if self.stop_asked.is_set():
@@ -285,9 +281,9 @@ class ScheduledSequence:
         if self.n_generated and self.cached.is_full:
             self._finish_reason, self._ran_full = "length", True
             return None
-        if n_missing == 1 and self.n_generated and self._speculator is not None:
-            draft = self._draft(self._speculator, self._history[-1], most_tokens, beside)
-            return BatchWork(self.cached.tree(draft, self.request.mixed), draft, started, self._speculator.expected)
+        if drafted is not None:
+            draft = self._verifiable(drafted, most_tokens)
+            return BatchWork(self.cached.tree(draft, self.request.mixed), draft, started)
         n_tokens = min(n_missing, most_tokens)
         chunk = self._history[len(self._history) - n_missing :][:n_tokens]
         batch = self.cached.chain(chunk, wants_logits=n_tokens == n_missing, mixed=self.request.mixed)
@@ -297,17 +293,19 @@ class ScheduledSequence:
         n_prompt = len(self.request.prompt)
         self.request.progress(READING, n_read - self._n_reused, n_prompt - self._n_reused)
 
-    def _draft(self, speculator: Speculator, root: int, most_tokens: int, beside: OtherWork) -> Draft:
-        """The draft to verify in the next pass, as large as memory, the context and the answer's length allow."""
-        most, deepest = self.cached.most_drafted
-        if self.request.max_tokens is not None:
-            deepest = min(deepest, self.request.max_tokens - self.n_generated - 1)
-        most = min(most, most_tokens)
-        if most == 1 or deepest < 1:
-            most, deepest = 1, 0
-        draft = trimmed(speculator.draft(self._ids, most, deepest, beside), root, self._n_vocab, most, deepest)
+    def _verifiable(self, drafted: Drafted, most_tokens: int) -> Draft:
+        """The part of a draft that fits in the pass and that a constraint allows."""
+        asked, most = drafted.request, min(drafted.request.most, most_tokens)
+        draft = trimmed(drafted.draft, self._history[-1], self._n_vocab, most, asked.deepest)
         nodes = self._chooser.allowed_nodes(draft)
-        return draft if nodes is None else speculator.narrow(draft, nodes)
+        return draft if nodes is None else asked.speculator.narrow(draft, nodes)
+
+    def without_draft(self, work: BatchWork) -> BatchWork:
+        """The same work with the next token alone."""
+        if work.draft is None or self._speculator is None:
+            return work
+        draft = self._speculator.narrow(work.draft, (0,))
+        return BatchWork(self.cached.tree(draft, self.request.mixed), draft, work.started)
 
     def accept(self, work: BatchWork, given: SequenceLogits) -> list[int]:
         """Choose tokens from the logits of a batch, and commit the path that leads to them to the cache.

@@ -129,6 +129,28 @@ class ActiveRequest:
     live: RequestProgress
 
 
+@dataclass(slots=True)
+class PassCounts:
+    """Totals so far: passes, tokens evaluated in them, tokens of answers, and seconds since the beginning.
+
+    Of the evaluated tokens n_drafted were drafts, of which n_accepted became tokens of answers; draft_s: seconds spent
+    on them in answers that are over, of `seconds`.
+    """
+
+    passes: int = 0
+    n_evaluated: int = 0
+    n_generated: int = 0
+    seconds: float = 0.0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    draft_s: float = 0.0
+
+    def count(self, totals: PassCounts, since: PassCounts) -> None:
+        """Set what passes had: a scheduler's totals since some earlier ones."""
+        self.passes, self.n_evaluated = totals.passes - since.passes, totals.n_evaluated - since.n_evaluated
+        self.n_drafted, self.n_accepted = totals.n_drafted - since.n_drafted, totals.n_accepted - since.n_accepted
+
+
 class GenerationMeter:
     """Records the moments of one generation. `clock` returns seconds, `joules` the energy used so far, if known."""
 

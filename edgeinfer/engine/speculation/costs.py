@@ -114,11 +114,13 @@ class Costs:
         self._class_of = [max(0, bisect_right(SIZES, n_tokens) - 1) for n_tokens in range(MOST + 1)]
         self._deviations = [0.0] * len(SIZES)
         self._seen = [0] * len(SIZES)
-        self._depth = 0
+        self._depth, self._n_texts, self._single = 0, 1, float(self._first[1])
         self.unit_s = 0.0
         """Seconds that a cost of 1 takes; 0 before the first pass."""
         self._n_corrections = 0
         self._n_since_single = 0
+        self._n_single: dict[int, int] = {}
+        """By number of texts, how many passes of one token each came after larger ones."""
         self._last: tuple[int, float] | None = None
 
     @classmethod
@@ -142,7 +144,7 @@ class Costs:
     @property
     def single_s(self) -> float | None:
         """Seconds of a one-token pass at the last depth, from passes of all sizes; None before the first pass."""
-        return self.unit_s * self._expected[1] or None
+        return self.unit_s * self._single or None
 
     @property
     def relative(self) -> list[float]:
@@ -152,22 +154,32 @@ class Costs:
 
     @property
     def wants_single(self) -> bool:
-        """Whether the next pass should be of one token, to measure its current cost."""
-        return self._corrected and self._n_since_single >= min(FIRST_UNSEEN * (1 + self._seen[0]), UNSEEN)
+        """Whether the next pass should be of one token a text, to measure its current cost."""
+        if not self._corrected:
+            return False
+        n_compared = self._n_single.get(self._n_texts, 0)
+        return self._n_since_single >= min(FIRST_UNSEEN * (1 + 2 * n_compared), UNSEEN)
 
     def begin(self) -> None:
         """The next pass is not comparable with the last one."""
         self._last = None
 
-    def move(self, n_cached: int) -> None:
-        """Set the number of cached tokens before the next pass."""
-        if abs(n_cached - self._depth) >= DEPTH_STEP:
-            self._depth = n_cached
-            self._draw()
+    def move(self, n_cached: int, n_texts: int = 1) -> None:
+        """Set how many texts take part in the next pass, and how many tokens of each are cached on average."""
+        if n_texts != self._n_texts:
+            self._n_texts, self._last = n_texts, None
+        elif abs(n_cached - self._depth) < DEPTH_STEP:
+            return
+        self._depth = n_cached
+        self._draw()
 
     def observe(self, n_tokens: int, seconds: float) -> None:
-        """Record that a pass took `seconds`, at the depth given to `move`."""
-        self._n_since_single = 0 if n_tokens == 1 else self._n_since_single + 1
+        """Record that a pass of all `n_tokens` tokens of the texts given to `move` took `seconds`."""
+        if n_tokens != self._n_texts:
+            self._n_since_single += 1
+        elif self._n_since_single:
+            self._n_single[n_tokens] = self._n_single.get(n_tokens, 0) + 1
+            self._n_since_single = 0
         if n_tokens > MOST or seconds <= 0:
             return
         unit_s = seconds / self._expected[n_tokens]
@@ -188,8 +200,12 @@ class Costs:
             self._draw()
 
     def _draw(self) -> None:
-        expected = self._first + self._per_cached * self._depth
-        self._expected = expected.tolist()
+        """Draw the curve anew. Each text reads its own cached tokens; drafts are taken to be those of one text."""
+        per_cached, others = self._per_cached, self._n_texts - 1
+        first = float(per_cached[1])
+        attending = np.concatenate([np.full(others, first), per_cached])[: MOST + 1] + others * first
+        expected = self._first + attending * self._depth
+        self._expected, self._single = expected.tolist(), float(self._first[1]) + first * self._depth
         self.curve[:] = expected * np.exp(np.array(self._deviations)[self._class_of])
 
 

@@ -1,20 +1,17 @@
-"""A draft model, a second model with the same vocabulary: opening it, and running it as far as it pays.
+"""A draft model, a second model with the same vocabulary: opening it, and running it for the texts of a pass.
 
-In: the sources that the user wants to draft from, of which some name a model; the tokens so far. Out: a `DraftModel` on
-the device of the model that it drafts for, and a chain of its choices with their highest logits, written to the
-drafter's tables. A source is a model if it is a GGUF file, or if it is not a path but the name of a model on this
-machine. How far to go is decided token by token, from how often its tokens were right, what each costs, and what the
-other drafters offer without it. Source of the rule: as `loops.growth`.
+In: the sources that the user wants to draft from, of which some name a model; the tokens of texts. Out: a `DraftModel`
+on the device of the model that it drafts for, and its highest logits after each text. A source is a model if it is a
+GGUF file, or if it is not a path but the name of a model on this machine. `draft_rounds` says when to run it.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,15 +22,12 @@ from edgeinfer.engine.requests.drafting import RowReader
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
-from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafters import Drafter, draft_model
-from edgeinfer.engine.speculation.drafters.draft_model import Chain
 from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAP_EDGES, GAPS, MOST_CHAINED, TOKEN_BITS
+from edgeinfer.engine.speculation.records import BEST
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.graph.step import Batch, Floats, Int32s, join
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model, open_model, spec_of
@@ -43,14 +37,6 @@ from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.steps import Progress, no_progress
 
 Failure: TypeAlias = DeviceFailed | MemoryError
-FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
-"""Assumed probability that a draft model's likeliest token is right, and how many sightings that counts as."""
-FEW = 4
-"""A pass of up to this many tokens takes about as long as one of a single token."""
-UNASKED = 128
-"""Passes without the draft model after which it runs for one token, so that what is known of it stays current."""
-RECENT = 1 / 16
-"""Weight of a new time in the moving average."""
 CPU = "cpu"
 MAGIC = b"GGUF"
 MOST_SPARE = 128
@@ -58,7 +44,7 @@ MOST_SPARE = 128
 
 
 class DraftModel:
-    """The draft model, for all sessions. Close it."""
+    """The draft model, for all sessions: it reads and continues the texts of a pass together. Close it."""
 
     def __init__(self, executor: SequenceEvaluator, fingerprint: str, n_vocab: int, close: Callable[[], None]) -> None:
         """`n_vocab`: tokens that both models have. `close` is called at the end."""
@@ -66,24 +52,56 @@ class DraftModel:
         self._pool = Pool(executor)
         self._n_vocab = n_vocab
         self._close = close
-        self._failures: list[Failure] = []
+        self._failure: Failure | None = None
         self._told = False
+        self._library: KernelLibrary | None = None
+        self._pack: Callable[..., int] = _unprepared
+        self.n_run = 0
+        """Number of tokens of the last pass."""
+        self.n_passes = 0
 
     @property
     def drafter(self) -> Drafter:
         """What proposes its choices."""
         return draft_model.DRAFTER
 
-    def session(self, library: KernelLibrary) -> Follower:
-        """The draft model's state for one more session; `library` has the loops."""
-        return Follower(self._pool.open(), Highest(library, self._n_vocab), self._failures)
+    def prepare(self, library: KernelLibrary) -> None:
+        """Use the loops of a library."""
+        self._library, self._pack = library, library.function(PACK)  # the library owns the code
+
+    def session(self) -> Follower:
+        """The draft model's state for one more session."""
+        return Follower(self._pool.open())
+
+    def read(self, texts: Sequence[FollowedText], ahead: Sequence[Sequence[int]]) -> list[int | None]:
+        """Read texts, and add the highest logits after each; returns the token to go on with.
+
+        `ahead`: for each text, tokens that may follow, and whose logits are added too as long as they do. None for a
+        text that does not fit, or was not read completely yet: a call is one pass, so nobody waits for more than that.
+        """
+        n_left, parts = self._pool.executor.limits.max_tokens, list[TextPart | None]()
+        for text, tokens in zip(texts, ahead, strict=True):
+            part = None if self._failure is not None else text.follower.unread(text.history, n_left, tokens)
+            n_left -= 0 if part is None else len(part.batch.tokens)
+            parts.append(part)
+        return self._run(texts, parts)
+
+    def go_on(
+        self, texts: Sequence[FollowedText], tokens: Sequence[int], ahead: Sequence[Sequence[int]]
+    ) -> list[int | None]:
+        """Go on with one more token of each text, as `read` does; None for a text that it does not fit in."""
+        parts = [
+            None if self._failure is not None else text.follower.after(token, more)
+            for text, token, more in zip(texts, tokens, ahead, strict=True)
+        ]
+        return self._run(texts, parts)
 
     def take_notices(self) -> tuple[str, ...]:
         """Notices since the last call; a failure is reported once."""
-        if self._told or not self._failures:
+        if self._told or self._failure is None:
             return ()
         self._told = True
-        why = str(self._failures[0]) or "it ran out of memory"
+        why = str(self._failure) or "it ran out of memory"
         return (f"the draft model failed and drafts no more ({why}); answers go on without it",)
 
     def close(self) -> None:
@@ -91,32 +109,88 @@ class DraftModel:
         self._pool.close()
         self._close()
 
+    def _run(self, texts: Sequence[FollowedText], parts: Sequence[TextPart | None]) -> list[int | None]:
+        """Evaluate a part of each text in one pass, and commit what is known to belong to the text."""
+        found: list[int | None] = [None] * len(parts)
+        taken = [(place, part) for place, part in enumerate(parts) if part is not None]
+        self.n_run = sum(len(part.batch.tokens) for _, part in taken)
+        if not taken:
+            return found
+        with self._pool.lock:
+            joined = join([part.batch for _, part in taken])
+            members = [texts[place].follower.cached for place, _ in taken]
+            try:
+                self.n_passes += 1
+                logits = self._pool.evaluate(members, joined)
+            except (DoesNotFit, ContextOverflow):
+                self._forget(members)
+                return found
+            except (DeviceFailed, MemoryError) as reason:
+                self._failure = reason
+                with suppress(DeviceFailed, MemoryError):
+                    self._forget(members)
+                return found
+            highest, own, first, row = self._highest(logits), self._own_rows(), 0, 0
+            for place, part in taken:
+                n_outputs = len(part.batch.outputs)
+                if own is not None and n_outputs:
+                    texts[place].follower.keep_row(own[row : row + 1])
+                found[place], n_known = _added(texts[place], highest[row : row + n_outputs], part.ahead)
+                n_kept = len(part.batch.tokens) - len(part.ahead) + n_known
+                texts[place].follower.cached.commit(joined, np.arange(first, first + n_kept, dtype=np.int32))
+                first, row = first + len(part.batch.tokens), row + n_outputs
+        return found
 
-class Highest:
-    """The highest of one row of logits, as `loops.best` packs them: int32[BEST]."""
-
-    def __init__(self, library: KernelLibrary, n_vocab: int) -> None:
-        self._library = library  # owns the code
-        self._pack: Callable[..., int] = library.function(PACK)
-        self._n_vocab = n_vocab
-
-    def __call__(self, logits: Floats, peaks: Floats | None) -> Int32s:
-        out = np.zeros(BEST, np.int32)
-        where = 0 if peaks is None else peaks.ctypes.data
-        self._pack(logits.ctypes.data, 0, where, 0, 1, self._n_vocab, out.ctypes.data)
+    def _highest(self, logits: Floats) -> Int32s:
+        """The highest of each row of logits, as `loops.best` packs them: int32[O, BEST]."""
+        peaks, out = self._pool.executor.peaks, np.zeros((len(logits), BEST), np.int32)
+        if len(logits):
+            where = (0, 0) if peaks is None else (peaks.ctypes.data, peaks.strides[0])
+            self._pack(logits.ctypes.data, logits.strides[0], *where, len(logits), self._n_vocab, out.ctypes.data)
         return out
+
+    def _own_rows(self) -> Floats | None:
+        """Its hidden rows of the last pass's outputs, if it goes on from them: float32[O, D]."""
+        return None
+
+    def _forget(self, members: Sequence[CachedSequence]) -> None:
+        for cached in members:
+            cached.forget()
+
+
+def _unprepared(*_: int) -> int:
+    raise RuntimeError("a draft model is prepared before it runs")
+
+
+class FollowedText(Protocol):
+    """A text that the draft model continues."""
+
+    @property
+    def follower(self) -> Follower: ...
+
+    @property
+    def history(self) -> Sequence[int]:
+        """Its tokens so far."""
+        ...
+
+    def add(self, row: Int32s) -> int:
+        """Take the highest logits after the text and what was added before; returns the token chosen from them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A part of a text to evaluate; `ahead`: its last tokens, which may turn out not to belong to the text."""
+
+    batch: Batch
+    ahead: Sequence[int] = ()
 
 
 class Follower:
     """The draft model's cached tokens for one session: those of the text, and those it predicted."""
 
-    def __init__(self, cached: CachedSequence, highest: Highest, failures: list[Failure]) -> None:
-        """`failures`: the draft model's failures in all sessions; after one it is not run again."""
-        self._cached = cached
-        self._failures = failures
-        self._highest = highest
-        self.n_run = 0
-        """Number of tokens of the last pass."""
+    def __init__(self, cached: CachedSequence) -> None:
+        self.cached = cached
 
     @property
     def row_reader(self) -> RowReader | None:
@@ -126,145 +200,47 @@ class Follower:
     def begin(self, text: Sequence[int]) -> None:
         """Start a text to continue; nothing needs to be done, as each call says the whole text."""
 
-    def read(self, history: Sequence[int]) -> Int32s | None:
-        """The highest logits after a text, int32[BEST]; None if it does not fit, or has not been read completely yet.
+    def keep_row(self, row: Floats) -> None:
+        """Take its own hidden row of the last token evaluated, if it goes on from that: float32[1, D]."""
 
-        Each call reads at most one part of an unread text, so an answer never waits for more than that.
+    def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
+        """The next part of a text that was not read yet, up to `most` tokens; None if the text does not fit.
+
+        With logits, and with what may be ahead, if it is the last part.
         """
-        cached = self._cached
-        if self._failures or len(history) >= cached.n_context:
+        cached = self.cached
+        if most < 1 or len(history) >= cached.n_context:
             return None
         position = cached.keep_prefix(history)
-        part = history[position : position + cached.max_tokens]
-        is_last = position + len(part) == len(history)
-        row = self._run(cached.chain(part, wants_logits=is_last))
-        return row if is_last else None
+        part = history[position : position + most]
+        if position + len(part) < len(history):
+            return TextPart(cached.chain(part, wants_logits=False))
+        return self._last_part(list(part), ahead[: most - len(part)])
 
-    def go_on(self, token: int) -> Int32s | None:
-        """The highest logits after one more token; None if it does not fit."""
-        if self._failures or self._cached.is_full:
-            return None
-        return self._run(self._cached.chain((token,), wants_logits=True))
+    def after(self, token: int, ahead: Sequence[int]) -> TextPart | None:
+        """One more token, with what may be ahead; None if it does not fit."""
+        return None if self.cached.is_full else self._last_part([token], ahead)
+
+    def _last_part(self, tokens: list[int], ahead: Sequence[int]) -> TextPart:
+        """A part with logits after its last token, and after those ahead for which the context has room."""
+        cached, n_tokens = self.cached, len(tokens)
+        ahead = ahead[: max(0, cached.n_context - cached.n_cached - n_tokens)]
+        batch = cached.chain([*tokens, *ahead], wants_logits=True)
+        return TextPart(replace(batch, outputs=np.arange(n_tokens - 1, n_tokens + len(ahead), dtype=np.int32)), ahead)
 
     def close(self) -> None:
         """Free the memory."""
-        self._cached.close()
-
-    def _run(self, batch: Batch) -> Int32s | None:
-        """Evaluate and commit a chain. Returns the highest logits of its last token, if the batch asks for logits."""
-        cached, self.n_run = self._cached, len(batch.tokens)
-        with cached.lock:
-            try:
-                logits = cached.evaluate(batch)
-            except (DoesNotFit, ContextOverflow):
-                cached.forget()
-                return None
-            except (DeviceFailed, MemoryError) as reason:
-                self._failures.append(reason)
-                with suppress(DeviceFailed, MemoryError):
-                    cached.forget()
-                return None
-            row = self._highest(logits, cached.peaks) if len(logits) else None
-            cached.commit(batch, np.arange(len(batch.tokens), dtype=np.int32))
-        return row
+        self.cached.close()
 
 
-@dataclass(slots=True)
-class Offer:
-    """What a tree without the draft model's tokens gives: expected tokens and their cost; and the costs of passes.
-
-    `most`: tokens that the draft model may add. `is_fixed`: add as many as allowed.
-    """
-
-    expected: float
-    cost: float
-    costs: Costs
-    most: int
-    is_fixed: bool
-
-    def rate(self, expected: float, n_asked: int, token_s: float) -> float:
-        """Expected tokens per cost after `n_asked` draft tokens, each of which takes `token_s` seconds."""
-        asked = n_asked * token_s / self.costs.unit_s if self.costs.unit_s else 0.0
-        return expected / (float(self.costs.curve[n_asked + 1]) + asked)
-
-
-class DraftModelPolicy:
-    """When to run a draft model, and for how many tokens, in one session."""
-
-    def __init__(self, follower: Follower, chain: Chain, first_bucket: int) -> None:
-        """`first_bucket`: index of the first bucket of its draft source in the counts."""
-        self._follower = follower
-        self._chain = chain
-        self._rank_0 = slice(first_bucket + FIRST_BUCKET, first_bucket + FIRST_BUCKET + GAPS)
-        self._token_s = 0.0
-        self._n_unasked = UNASKED
-        self.seconds = 0.0
-        """Seconds spent for the current pass."""
-
-    def begin(self) -> None:
-        """Called before each pass: nothing has been drafted."""
-        self._chain.clear()
-        self.seconds = 0.0
-
-    def ask(self, history: Sequence[int], acceptance: AcceptanceEstimator, offer: Offer) -> bool:
-        """Run the draft model if that should pay. Returns whether it drafted anything."""
-        usual, by_gap = self._acceptance(acceptance)
-        is_due = self._n_unasked >= UNASKED
-        most = min(offer.most, MOST_CHAINED)
-        if most < 1:
-            return False
-        if not (offer.is_fixed or is_due) and not self._pays(offer, usual, most):
-            self._n_unasked += 1
-            return False
-        started = time.perf_counter()
-        self._n_unasked = 0
-        row, reach, expected = self._follower.read(history), 1.0, 1.0
-        while row is not None:
-            asked_s = time.perf_counter() - started - self.seconds
-            self.seconds += asked_s
-            if self._follower.n_run <= FEW:
-                self._token_s += (asked_s - self._token_s) * (RECENT if self._token_s else 1.0)
-            gap = int(row[0]) >> TOKEN_BITS
-            token = self._chain.add(row)
-            reach *= by_gap[_gap_class(gap)]
-            expected += reach
-            n_rows = self._chain.n_rows
-            if n_rows >= most or not (offer.is_fixed or self._pays_more(offer, usual, reach, expected, n_rows)):
-                break
-            row = self._follower.go_on(token)
-        self.seconds = time.perf_counter() - started
-        return self._chain.n_rows > 0
-
-    def close(self) -> None:
-        """Called when the session is over."""
-        self._follower.close()
-
-    def _acceptance(self, acceptance: AcceptanceEstimator) -> tuple[float, list[float]]:
-        """Probability that the draft model's likeliest token is right: overall, and by its lead over the second."""
-        counts = acceptance.counts[self._rank_0]
-        seen, accepted = counts["seen"].astype(float), counts["accepted"].astype(float)
-        usual = (accepted.sum() + FIRST_WEIGHT * FIRST_CHANCE) / (seen.sum() + FIRST_WEIGHT)
-        by_gap = (accepted + FIRST_WEIGHT * usual) / (seen + FIRST_WEIGHT)
-        return float(usual), by_gap.tolist()
-
-    def _pays(self, offer: Offer, chance: float, most: int) -> bool:
-        """Whether some number of draft tokens, at the usual acceptance, would be better than none."""
-        reach, expected, best = 1.0, 1.0, 0.0
-        for count in range(1, most + 1):
-            reach *= chance
-            expected += reach
-            best = max(best, offer.rate(expected, count, self._token_s))
-        return best > offer.expected / offer.cost
-
-    def _pays_more(self, offer: Offer, chance: float, reach: float, expected: float, count: int) -> bool:
-        """Whether one more draft token, at the usual acceptance, would be better than verifying those there are."""
-        now = offer.rate(expected, count, self._token_s)
-        return offer.rate(expected + reach * chance, count + 1, self._token_s) > now
-
-
-def _gap_class(gap: int) -> int:
-    """The class of a gap, as in `loops.best.standing`."""
-    return sum(gap >= edge for edge in GAP_EDGES)
+def _added(text: FollowedText, rows: Int32s, ahead: Sequence[int]) -> tuple[int | None, int]:
+    """Add rows to a text as long as the tokens ahead are what it chooses; the last token, and how many these were."""
+    token, n_known = None, 0
+    for n_known, row in enumerate(rows):
+        token = text.add(row)
+        if n_known == len(ahead) or token != ahead[n_known]:
+            break
+    return token, n_known
 
 
 def split_sources(sources: Sequence[str | Path]) -> tuple[tuple[Path, ...], Path | None]:

@@ -7,7 +7,9 @@ tables, acceptance counts, costs. `SessionDrafts` is a `Speculator`. Nothing her
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,16 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import base
+from edgeinfer.engine.requests.drafting import Draft, DraftRequest, DraftRoom
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator, fill, start
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import DraftModel
+from edgeinfer.engine.speculation.draft_rounds import DraftRounds
 from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
 from edgeinfer.engine.speculation.files import LEARNT, PRIMED, DraftFolder
+from edgeinfer.engine.speculation.pass_trees import PassTrees
 from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST
+from edgeinfer.engine.speculation.records import BEST, MOST
 from edgeinfer.engine.speculation.session_drafts import DRAFT_MODEL, SessionDrafts
 from edgeinfer.graph.step import Int32s
 from edgeinfer.jit.code import CodeSource, CompiledFunction
@@ -83,7 +88,10 @@ class ModelDrafts:
             draft_source for drafter in self.drafters.values() for draft_source in drafter.draft_sources
         ]
         library.prepare(loops_of(self.drafters), os.cpu_count() or 1, progress)
-        self.grow, self.look, self.learn = (library.function(each) for each in (GROW, LOOK, LEARN))
+        self.look, self.learn = library.function(LOOK), library.function(LEARN)
+        self._trees = PassTrees(library.function(GROW), costs, fixed=fixed is not None)
+        self._is_measured = True
+        """Whether the last pass had only texts of this."""
         self.tables: dict[str, Tables] = {key: drafter.open(n_vocab, library) for key, drafter in self.drafters.items()}
         n_buckets = [draft_source.n_buckets for draft_source in self.draft_sources]
         self.acceptance = {sampled: AcceptanceEstimator(n_buckets) for sampled in (False, True)}
@@ -92,6 +100,11 @@ class ModelDrafts:
             if draft_model is not None:
                 likely = draft_model_drafter.LIKELIEST_ACCEPTANCE, draft_model_drafter.ASSUMED_SEEN
                 acceptance.assume(len(self.draft_sources) - 1, 0, *likely)
+        self._rounds: DraftRounds | None = None
+        if draft_model is not None:
+            draft_model.prepare(library)
+            first_bucket = self.acceptance[False].starts[-1]
+            self._rounds = DraftRounds(draft_model, costs, first_bucket, is_fixed=fixed is not None)
         self._folder: DraftFolder | None = None
         self._keeps_texts = False
         self._sessions: list[SessionDrafts] = []
@@ -114,6 +127,35 @@ class ModelDrafts:
         session = SessionDrafts(self)
         self._sessions.append(session)
         return session
+
+    def draft(self, requests: Sequence[DraftRequest], room: DraftRoom) -> list[Draft]:
+        """Draft for sessions of this model that share a pass, the likeliest tokens of all of them first."""
+        started, n_texts, costs = time.perf_counter(), len(requests), self.costs
+        sessions = [_session_of(each) for each in requests]
+        costs.move(sum(len(each.history) for each in requests) // n_texts - 1, n_texts)
+        self._is_measured = not room.n_others
+        if room.n_others:
+            costs.begin()
+        elif self.fixed is None and costs.wants_single:
+            room = replace(room, n_tokens=n_texts)
+        most = MOST if self.fixed is None else self.fixed
+        for session, each in zip(sessions, requests, strict=True):
+            session.follow(each, most)
+        self._trees.set([session.address for session in sessions], room)
+        self._trees.grow()
+        if self._rounds is not None:
+            most_more = min(most, room.n_tokens - n_texts + 1) - 1
+            pairs = zip(sessions, requests, strict=True)
+            offers = [session.offer(self._rounds, each, most_more) for session, each in pairs]
+            if self._rounds.ask(offers, room):
+                self._trees.grow()
+        seconds = (time.perf_counter() - started) / n_texts
+        return [session.drafted(seconds) for session in sessions]
+
+    def observe(self, n_tokens: int, seconds: float) -> None:
+        """Learn how long a pass over all tokens of the last drafts took, drafting included."""
+        if self._is_measured:
+            self.costs.observe(n_tokens, seconds - (0.0 if self._rounds is None else self._rounds.seconds))
 
     def remember(self, folder: DraftFolder, *, texts: bool) -> None:
         """Load the primed table and, if `texts`, what was learned before, and save both later.
@@ -204,3 +246,9 @@ class ModelDrafts:
             *((key, tables.arrays()) for key, tables in self.tables.items()),
             *((MODES[sampled], acceptance.arrays()) for sampled, acceptance in self.acceptance.items()),
         ]
+
+
+def _session_of(request: DraftRequest) -> SessionDrafts:
+    """The session that a request is for."""
+    assert isinstance(request.speculator, SessionDrafts)
+    return request.speculator

@@ -20,13 +20,12 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
 from edgeinfer.engine.run.cached import CachedSequence, n_common
-from edgeinfer.engine.run.evaluators import BufferReader, SequenceEvaluator, Subject
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject
 from edgeinfer.engine.speculation.draft_model import (
     CPU,
     DraftModel,
-    Failure,
     Follower,
-    Highest,
+    TextPart,
     draft_bytes,
     known_tokens,
     split_sources,
@@ -37,7 +36,6 @@ from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats, Int32s
-from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
@@ -72,9 +70,7 @@ def chosen_head(subject: Subject, load: LoadOptions, n_context: int) -> OpenHead
     changed = load.isolate or subject.rows or subject.approx is not None
     is_usable, path = load.device in SHOWING and not changed, split_sources(load.draft_from)[1]
     if path is None:
-        file = subject.gguf
-        head = head_in(file.metadata, file.tensors, n_context) if is_usable else None
-        return None if head is None else OpenHead(head, file)
+        return _head_inside(subject.gguf, n_context) if is_usable else None
     found = open_head(path, subject.gguf, subject.spec, n_context)
     if found is not None and not is_usable:
         found.file.close()
@@ -83,6 +79,15 @@ def chosen_head(subject: Subject, load: LoadOptions, n_context: int) -> OpenHead
             "--isolate, --approx and rows of numbers"
         )
     return found
+
+
+def _head_inside(file: GGUFFile, n_context: int) -> OpenHead | None:
+    """The head inside a model's file; one that edgeinfer cannot run does not keep the model from being opened."""
+    try:
+        head = head_in(file.metadata, file.tensors, n_context)
+    except (BadGGUF, UnsupportedModel):
+        return None
+    return None if head is None else OpenHead(head, file)
 
 
 def planned_drafter_bytes(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> int:
@@ -187,29 +192,28 @@ class Head(DraftModel):
         """What proposes its guesses."""
         return trained_head.DRAFTER
 
-    def session(self, library: KernelLibrary) -> HeadFollower:
+    def session(self) -> HeadFollower:
         """The head's state for one more session."""
+        return HeadFollower(self._pool.open(), self._head)
+
+    def _highest(self, logits: Floats) -> Int32s:
+        """The same, with the model's tokens in place of its own."""
+        packed = super()._highest(logits)
+        own = packed & OWN_TOKEN
+        named: Int32s = packed - own + self._tokens[own]
+        return named
+
+    def _own_rows(self) -> Floats:
         assert self._showing is not None
-        own = self._pool.open(), Highest(library, self._n_vocab), self._failures
-        return HeadFollower(*own, self._showing, self._head, self._tokens)
+        return self._showing.show(self._head.next_rows)
 
 
 class HeadFollower(Follower):
     """What a head has read of one session's text, and the model's rows that it has not read yet."""
 
-    def __init__(
-        self,
-        cached: CachedSequence,
-        highest: Highest,
-        failures: list[Failure],
-        showing: BufferReader,
-        head: TrainedHead,
-        tokens: Int32s,
-    ) -> None:
-        """`showing`: shows the head's own rows. `tokens`: the model's token for each of the head's."""
-        super().__init__(cached, highest, failures)
-        self._showing, self._head, self._own_tokens = showing, head, tokens
-        self._width = head.spec.inputs.hidden_width
+    def __init__(self, cached: CachedSequence, head: TrainedHead) -> None:
+        super().__init__(cached)
+        self._apart, self._width = head.apart, head.spec.inputs.hidden_width
         self._text: list[int] = []
         """The tokens that the model has evaluated; NO_TOKEN where they are unknown."""
         self._waiting: deque[tuple[int, Floats]] = deque()
@@ -244,46 +248,40 @@ class HeadFollower(Follower):
         while n_waiting > MOST_WAITING and len(self._waiting) > 1:
             n_waiting -= len(self._waiting.popleft()[1])
 
-    def read(self, history: Sequence[int]) -> Int32s | None:
-        """The highest logits after a text, int32[BEST]; None if they are unknown, or rows remain to be read."""
-        cached, end = self._cached, len(history) - 1
-        if self._failures or end >= cached.n_context:
+    def keep_row(self, row: Floats) -> None:
+        """Take its own hidden row of the last token evaluated: float32[1, D]."""
+        self._next = row
+
+    def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
+        """The next part of a text that was not read yet, up to `most` tokens; None if the rows for it are unknown.
+
+        What may be ahead is not evaluated with it, as the rows that it needs are not known before.
+        """
+        cached, end = self.cached, len(history) - 1
+        if most < 1 or end >= cached.n_context:
             return None
         if NO_TOKEN in self._text[:1]:
             self._text = list(history[: len(self._text)])
-        with cached.lock:
-            self._keep(min(len(self._places), cached.n_cached, bisect_left(self._places, end)))
-            if cached.n_cached > len(self._places):  # what it guessed last time
-                cached.keep_prefix([*self._tokens, NO_TOKEN])
-            places, rows = self._unread(end)
-            if not places:
-                return None
-            part = places[: cached.max_tokens]
-            is_last = part[-1] == end
-            tokens = [history[place] for place in part]
-            row = self._read_rows(tokens, self._padded(rows[: len(part)]), wants_logits=is_last)
-            if self._failures or cached.n_cached != len(self._places) + len(part):
-                return None
-            self._places += part
-            self._tokens += tokens
-            self._drop_read(part[-1])
-            return row if is_last else None
-
-    def go_on(self, token: int) -> Int32s | None:
-        """The highest logits after one more token, which the model has not evaluated; None if it does not fit."""
-        if self._failures or self._cached.is_full:
+        self._keep(min(len(self._places), cached.n_cached, bisect_left(self._places, end)))
+        if cached.n_cached > len(self._places):  # what it guessed last time
+            cached.keep_prefix([*self._tokens, NO_TOKEN])
+        places, rows = self._unread(end)
+        part = places[:most]
+        if not part:
             return None
-        return self._read_rows((token,), self._padded(self._next, self._head.apart), wants_logits=True)
+        tokens = [history[place] for place in part]
+        chain = cached.chain(tokens, wants_logits=part[-1] == end)
+        self._places += part
+        self._tokens += tokens
+        self._drop_read(part[-1])
+        return TextPart(replace(chain, hidden=self._padded(rows[: len(part)])))
 
-    def _read_rows(self, tokens: Sequence[int], rows: Floats, *, wants_logits: bool) -> Int32s | None:
-        with self._cached.lock:
-            row = self._run(replace(self._cached.chain(tokens, wants_logits=wants_logits), hidden=rows))
-            if row is None:
-                return None
-            self._next = self._showing.show(self._head.next_rows)
-            own = row & OWN_TOKEN
-            named: Int32s = row - own + self._own_tokens[own]
-            return named
+    def after(self, token: int, ahead: Sequence[int]) -> TextPart | None:
+        """One more token, which the model has not evaluated; None if it does not fit."""
+        if self.cached.is_full:
+            return None
+        chain = self.cached.chain((token,), wants_logits=True)
+        return TextPart(replace(chain, hidden=self._padded(self._next, self._apart)))
 
     def _padded(self, rows: Floats, first: int = 0) -> Floats:
         """Rows in columns from `first` on, with zeros in the other columns."""

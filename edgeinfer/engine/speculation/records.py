@@ -49,6 +49,20 @@ def offset_of(record: np.dtype[np.void], field: str) -> int:
     return int(fields[field][1])
 
 
+PASS = np.dtype(
+    [
+        ("trees", "i8"),  # int64[n_trees]: addresses of TREE records
+        ("n_trees", "i8"),
+        ("most", "i8"),  # most tokens of all trees together
+        ("most_pages", "i8"),  # most pages of all trees that have more than their root
+        ("fixed", "i8"),  # 1: draft as many tokens as possible, whatever they cost
+        ("costs", "i8"),  # float32[MOST + 1]: cost of a pass by its number of tokens
+        ("beside", "i8"),  # tokens of other texts in the pass
+        ("beside_expected", "f8"),  # tokens that the pass should give for those texts
+    ]
+)
+"""Used by `loops.growth`: what the trees of a pass share."""
+
 TREE = np.dtype(
     [
         ("log", "i8"),  # int32[n_log]: the tokens so far; NO_TOKEN separates texts
@@ -56,12 +70,10 @@ TREE = np.dtype(
         ("n_vocab", "i8"),
         ("most", "i8"),  # most tokens of the tree, at most MOST
         ("deepest", "i8"),  # most tokens after the root
-        ("fixed", "i8"),  # 1: draft as many tokens as possible, whatever they cost
+        ("n_pages", "i8"),  # pages that it takes if it has more than its root
         ("chain", "i8"),  # 1: no node has more than one child
-        ("costs", "i8"),  # float32[MOST + 1]: cost of a pass by its number of tokens
-        ("beside", "i8"),  # tokens of other texts in the pass; with `most`, at most MOST
-        ("beside_expected", "f8"),  # tokens that the pass should give for those texts
         ("n_nodes", "i8"),
+        ("n_kept", "i8"),  # nodes of the tree in the best pass so far
         ("tokens", "i8"),  # int32[MOST]
         ("parents", "i8"),  # int32[MOST]
         ("depths", "i8"),  # int32[MOST]

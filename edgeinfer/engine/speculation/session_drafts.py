@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.engine.requests.drafting import ALONE, Draft, DraftReport, OtherWork, RowReader, SourceCount, Walk
-from edgeinfer.engine.speculation.draft_model import DraftModelPolicy, Follower, Offer
+from edgeinfer.engine.requests.drafting import Draft, DraftReport, DraftRequest, DraftRoom, RowReader, SourceCount, Walk
+from edgeinfer.engine.speculation.draft_model import Follower
+from edgeinfer.engine.speculation.draft_rounds import DraftRounds, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.suffix import AutomatonCursor, split_texts
@@ -24,6 +25,7 @@ from edgeinfer.engine.speculation.records import (
     DRAFT_SOURCES,
     EACH,
     MOST,
+    MOST_CHAINED,
     PROPOSED,
     SUFFIX,
     TREE,
@@ -38,11 +40,9 @@ DRAFT_MODEL = "draft_model"
 """Key of the drafter that is used only if there is a draft model; its draft source is the last."""
 LOGITS, LOGITS_AT = struct.Struct("=4q"), offset_of(TREE, "logits")
 """Fields logits, logits_stride, peaks and peaks_stride of a tree: one call is faster than four assignments;"""
-WANTED, WANTED_AT = struct.Struct("=4q"), offset_of(TREE, "n_log")
-"""fields n_log, n_vocab, most and deepest;"""
+WANTED, WANTED_AT = struct.Struct("=5q"), offset_of(TREE, "n_log")
+"""fields n_log, n_vocab, most, deepest and n_pages;"""
 N_PATH, N_PATH_AT = struct.Struct("=q"), offset_of(TREE, "n_path")
-BESIDE, BESIDE_AT = struct.Struct("=qd"), offset_of(TREE, "beside")
-"""fields beside and beside_expected;"""
 EXPECTED, EXPECTED_AT = struct.Struct("=d"), offset_of(TREE, "expected")
 TREE_ARRAYS = (
     ("tokens", (MOST,), "i4"),
@@ -75,21 +75,18 @@ class SessionDrafts:
         self._bytes = self._tree.view(np.uint8).data
         for name, array in self._arrays.items():
             self._fields[name] = array.ctypes.data
-        self._fields["fixed"] = shared.fixed is not None
         self._fields["chain"] = not shared.branches
-        self._address = int(self._tree.ctypes.data)
+        self.address = int(self._tree.ctypes.data)
+        """Of the session's tree."""
         self._tables = {key: tables.session() for key, tables in shared.tables.items()}
         reading = self._tables["suffix"]
         assert isinstance(reading, AutomatonCursor)
         self._reading = reading
         self._introduce(self._tables)
         self._acceptance = shared.acceptance[False]
-        self._asking: DraftModelPolicy | None = None
-        self._follower: Follower | None = None
         chain = self._tables.get(DRAFT_MODEL)
-        if shared.draft_model is not None and isinstance(chain, draft_model_drafter.Chain):
-            self._follower = shared.draft_model.session(shared.library)
-            self._asking = DraftModelPolicy(self._follower, chain, self._acceptance.starts[-1])
+        self._chain = chain if isinstance(chain, draft_model_drafter.Chain) else None
+        self._follower: Follower | None = None if shared.draft_model is None else shared.draft_model.session()
         self._log = TokenLog(self._log_moved)
         self._begin_report()
 
@@ -114,8 +111,8 @@ class SessionDrafts:
     def close(self) -> None:
         """Called when the session is over."""
         self._shared.leave(self)
-        if self._asking is not None:
-            self._asking.close()
+        if self._follower is not None:
+            self._follower.close()
 
     def _introduce(self, tables: dict[str, SessionTables]) -> None:
         """Give the loops the addresses of draft sources, readers and learners, and of their tables."""
@@ -152,7 +149,6 @@ class SessionDrafts:
             tables.reserve(self._log.n_tokens)
         self._acceptance = self._shared.acceptance[sampled]
         self._fields["acceptance"] = self._acceptance.address
-        self._fields["costs"] = self._shared.costs.address
         self._shared.costs.begin()
         self._begin_report()
 
@@ -167,34 +163,38 @@ class SessionDrafts:
         found: float = EXPECTED.unpack_from(self._bytes, EXPECTED_AT)[0]
         return found
 
-    def draft(self, history: Sequence[int], most: int, deepest: int, beside: OtherWork = ALONE) -> Draft:
-        """The tree expected to give the most tokens per second: up to `most` tokens, up to `deepest` after the root."""
-        started = time.perf_counter()
-        log, fixed = self._log, self._shared.fixed
-        log.follow(history)
-        self._shared.costs.move(len(history) - 1)
-        if fixed is not None:
-            most = min(most, fixed)
-        elif self._shared.costs.wants_single and beside is ALONE:
-            most = 1
-        most = max(1, min(most, MOST - beside.n_tokens))
-        BESIDE.pack_into(self._bytes, BESIDE_AT, min(beside.n_tokens, MOST - most), beside.expected)
-        WANTED.pack_into(self._bytes, WANTED_AT, log.n_tokens, self._shared.n_vocab, min(most, MOST), deepest)
-        if self._asking is not None:
-            self._asking.begin()
-        n_nodes = self._shared.grow(self._address)
-        asking = self._asking if beside is ALONE else None  # others would wait for it
-        if asking is not None and asking.ask(history, self._acceptance, self._offer(n_nodes, most, deepest)):
-            n_nodes = self._shared.grow(self._address)
-        draft = Draft(self._arrays["tokens"][:n_nodes].copy(), self._arrays["parents"][:n_nodes].copy())
-        self._seconds += time.perf_counter() - started
+    @property
+    def drafter(self) -> ModelDrafts:
+        """What drafts for this session, along with others of a pass."""
+        return self._shared
+
+    def draft(self, history: Sequence[int], most: int, deepest: int) -> Draft:
+        """Draft for this session alone: up to `most` tokens, up to `deepest` after the root."""
+        (draft,) = self._shared.draft([DraftRequest(self, history, most, deepest)], DraftRoom(most, 0))
         return draft
 
-    def _offer(self, n_nodes: int, most: int, deepest: int) -> Offer:
-        """What the current tree gives."""
-        costs = self._shared.costs
-        most_asked, is_fixed = min(most - 1, deepest), self._shared.fixed is not None
-        return Offer(self.expected, float(costs.curve[n_nodes]), costs, most_asked, is_fixed)
+    def follow(self, asked: DraftRequest, most: int) -> None:
+        """Set what the next tree may be, at most `most` nodes, after a text that may have grown."""
+        log = self._log
+        log.follow(asked.history)
+        if self._chain is not None:
+            self._chain.clear()
+        sizes = log.n_tokens, self._shared.n_vocab, min(asked.most, most), asked.deepest, asked.n_pages
+        WANTED.pack_into(self._bytes, WANTED_AT, *sizes)
+
+    def drafted(self, seconds: float) -> Draft:
+        """The tree that was grown; `seconds`: this session's share of the time that took."""
+        n_nodes = int(self._fields["n_nodes"])
+        self._seconds += seconds
+        return Draft(self._arrays["tokens"][:n_nodes].copy(), self._arrays["parents"][:n_nodes].copy())
+
+    def offer(self, rounds: DraftRounds, asked: DraftRequest, most: int) -> Offer:
+        """What the tree without the draft model gives, for the draft model to add up to `most` tokens to."""
+        assert self._follower is not None
+        assert self._chain is not None
+        most = min(most, asked.most - 1, asked.deepest, MOST_CHAINED)
+        own = self._follower, self._chain, asked.history, most, asked.n_pages
+        return Offer(*own, self.expected, self.drafted(0.0), *rounds.chances(self._acceptance))
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:
         """Reduce the last tree to these nodes."""
@@ -214,7 +214,7 @@ class SessionDrafts:
         started = time.perf_counter()
         where = (0, 0) if peaks is None else (peaks.ctypes.data, peaks.strides[0])
         LOGITS.pack_into(self._bytes, LOGITS_AT, logits.ctypes.data, logits.strides[0], *where)
-        self._shared.look(self._address)
+        self._shared.look(self.address)
         likeliest: list[int] = self._arrays["likeliest"][: len(draft.tokens)].tolist()
         self._seconds += time.perf_counter() - started
         return likeliest
@@ -227,12 +227,9 @@ class SessionDrafts:
         arrays["path"][:n_path] = walked.path
         arrays["chosen"][:n_path] = walked.tokens
         N_PATH.pack_into(self._bytes, N_PATH_AT, n_path)
-        self._shared.learn(self._address)
-        asked_s = 0.0 if self._asking is None else self._asking.seconds
-        if seconds is None:
-            self._shared.costs.begin()
-        else:
-            self._shared.costs.observe(n_nodes, seconds - asked_s)
+        self._shared.learn(self.address)
+        if seconds is not None:
+            self._shared.observe(n_nodes, seconds)
         self._n_passes += 1
         self._n_single += n_nodes == 1
         self._n_expected += self.expected

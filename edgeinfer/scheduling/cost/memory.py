@@ -31,7 +31,8 @@ class MemoryNeed:
     `weight_bytes`: in memory, in the device's own form; `buffer_bytes`: working buffers of a pass. `state_bytes`: the
     part of `kv_bytes` for states, which do not grow with the context; `window_bytes`: the part for layers that keep
     only a window, which hardly grows. `n_states`: slots for states, of `bytes_per_state` each; they are not all of
-    `state_bytes`.
+    `state_bytes`. `draft_bytes`: the part of `buffer_bytes` for logits after more than one token of a pass: of drafts,
+    and of other sequences.
     """
 
     weight_bytes: int
@@ -43,6 +44,7 @@ class MemoryNeed:
     window_bytes: int = 0
     bytes_per_state: int = 0
     n_states: int = 0
+    draft_bytes: int = 0
 
     def with_states(self, n_states: int) -> MemoryNeed:
         """The need with this many slots for states."""
@@ -75,7 +77,11 @@ class MemoryNeed:
         return ", ".join(self._part_text(name, n_bytes) for name, n_bytes in self.parts)
 
     def _part_text(self, name: str, n_bytes: int) -> str:
-        inner = (("states", self.state_bytes), ("windows", self.window_bytes)) if name == "KV cache" else ()
+        inner: tuple[tuple[str, int], ...] = ()
+        if name == "KV cache":
+            inner = ("states", self.state_bytes), ("windows", self.window_bytes)
+        elif name == "buffers":
+            inner = (("drafts", self.draft_bytes),)
         told = ", ".join(f"{part} {size_text(part_bytes)}" for part, part_bytes in inner if part_bytes)
         return f"{name} {size_text(n_bytes)}{f' ({told})' if told else ''}"
 

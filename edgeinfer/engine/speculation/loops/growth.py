@@ -1,10 +1,11 @@
-"""Growing a tree of drafts, the likeliest token first, for as long as another token pays.
+"""Growing the trees of a pass, the likeliest token of all texts first, for as long as another token pays.
 
-Memory: a TREE record. The root is the last token of the log. To expand a node, every draft source is asked for tokens
-that may follow it. A heap holds all candidates by the probability of their whole path, so the first k nodes are the
-best tree of k nodes for every k. In a chain each node is the likeliest one after its predecessor. The tree ends where
-the expected tokens per second are highest. Source of the rule: DESIGN §7; of best-first trees by path probability:
-OPT-Tree (arXiv 2406.17276).
+Memory: a PASS record, with a TREE record for each text. The root of a tree is the last token of its log. To expand a
+node, every draft source is asked for tokens that may follow it. A heap holds all candidates of a tree by the
+probability of their whole path, and the likeliest of all trees is taken, so the first k nodes are the best k nodes of
+the pass for every k. In a chain each node is the likeliest one after its predecessor. Growth ends where the expected
+tokens per second of all texts together are highest. Source of the rule: DESIGN §7; of best-first trees by path
+probability: OPT-Tree (arXiv 2406.17276); of one order for all texts of a batch: TETRIS (arXiv 2502.15197).
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from edgeinfer.engine.speculation.loops.acceptance import (
     strongest,
 )
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
-from edgeinfer.engine.speculation.records import BUCKETS_OFFSET, EACH, MOST, OTHERS, SILENT, SUFFIX
+from edgeinfer.engine.speculation.records import BUCKETS_OFFSET, EACH, MOST, OTHERS, PASS, SILENT, SUFFIX
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
+pass_at = simd.record_at(PASS)
 LEAST_REACH = np.float32(0.004)
 """Paths less likely than this are not followed."""
 MOST_OFFERED = np.float32(0.98)
@@ -30,59 +32,110 @@ MOST_OFFERED = np.float32(0.98)
 
 
 def grow(pointer):
-    """Let readers read the log, and grow the tree from its root. Returns the number of nodes."""
-    tree = tree_at(pointer)
-    _start(tree)
-    for reader in range(tree.n_readers):
-        entry = tree.readers + 16 * reader
-        simd.call_kernel(simd.load_int64(entry), simd.load_int64(entry + 8), tree.n_log, 0)
-    _expand(tree, pointer, np.int64(0))
-    expected, best_size = 1.0, 1
-    best_rate, best_expected = _rate(tree, expected, 1), expected
-    while tree.n_nodes < tree.most and tree.n_heap > 0:
-        reach = simd.load_float(tree.heap)
-        if reach < LEAST_REACH or (tree.fixed == 0 and not _may_pay(tree, expected, np.float64(reach), best_rate)):
+    """Let readers read the logs, and grow the trees of a pass from their roots. Returns the number of all nodes."""
+    shared = pass_at(pointer)
+    for number in range(shared.n_trees):  # all read first: what one text has, another may draft from
+        tree = tree_at(_tree(shared, number))
+        for reader in range(tree.n_readers):
+            entry = tree.readers + 16 * reader
+            simd.call_kernel(simd.load_int64(entry), simd.load_int64(entry + 8), tree.n_log, 0)
+    for number in range(shared.n_trees):
+        _start(tree_at(_tree(shared, number)))
+        _expand(tree_at(_tree(shared, number)), _tree(shared, number), np.int64(0))
+    n_nodes = shared.n_trees
+    best_size, expected = n_nodes, shared.beside_expected + np.float64(n_nodes)
+    best_rate = expected / _cost(shared, n_nodes)
+    while n_nodes < shared.most:
+        number = _likeliest(shared)
+        if number < 0:
             break
-        node = tree.n_nodes
-        _add(tree, node, reach, _pop(tree))
-        if tree.chain != 0:
-            tree.n_heap = 0  # the others would be siblings
+        reach = simd.load_float(tree_at(_tree(shared, number)).heap)
+        if shared.fixed == 0 and not _may_pay(shared, n_nodes, expected, np.float64(reach), best_rate):
+            break
+        _grow_one(tree_at(_tree(shared, number)), _tree(shared, number), reach)
+        n_nodes += 1
         expected += np.float64(reach)
-        rate = _rate(tree, expected, node + 1)
-        if rate > best_rate or tree.fixed != 0:
-            best_size, best_rate, best_expected = node + 1, rate, expected
-        if simd.load_int32(tree.depths + 4 * node) < tree.deepest:
-            _expand(tree, pointer, node)
-    tree.n_nodes = best_size
-    tree.expected = best_expected
+        rate = expected / _cost(shared, n_nodes)
+        if rate > best_rate or shared.fixed != 0:
+            best_size, best_rate = n_nodes, rate
+            _keep(shared)
+    for number in range(shared.n_trees):
+        _cut(tree_at(_tree(shared, number)))
     return best_size
 
 
 @inline
-def _cost(tree, n_tokens):
-    """The cost of the pass with `n_tokens` tokens of this text."""
-    return np.float64(simd.load_float(tree.costs + 4 * (tree.beside + n_tokens)))
+def _tree(shared, number):
+    """The address of a tree of the pass."""
+    return simd.load_int64(shared.trees + 8 * number)
 
 
 @inline
-def _rate(tree, expected, n_tokens):
-    """Expected tokens of all texts in the pass, per cost."""
-    return (tree.beside_expected + expected) / _cost(tree, n_tokens)
+def _cost(shared, n_tokens):
+    """The cost of the pass with `n_tokens` tokens of these texts."""
+    return np.float64(simd.load_float(shared.costs + 4 * min(shared.beside + n_tokens, MOST)))
 
 
 @inline
-def _may_pay(tree, expected, reach, best_rate):
-    """Whether any larger tree could be better if all further nodes were as likely as the next one."""
-    for size in range(tree.n_nodes + 1, tree.most + 1):
-        more = expected + (size - tree.n_nodes) * reach
-        if tree.beside_expected + more > best_rate * _cost(tree, size):
+def _may_pay(shared, n_nodes, expected, reach, best_rate):
+    """Whether any larger pass could be better if all further nodes were as likely as the next one."""
+    for size in range(n_nodes + 1, shared.most + 1):
+        if expected + (size - n_nodes) * reach > best_rate * _cost(shared, size):
             return True
     return False
 
 
 @inline
+def _likeliest(shared):
+    """The tree with the likeliest candidate of all that may grow; -1 if none may.
+
+    A tree that grows beyond its root takes pages, of which there may be too few for all trees.
+    """
+    n_pages = np.int64(0)
+    for number in range(shared.n_trees):
+        if tree_at(_tree(shared, number)).n_nodes > 1:
+            n_pages += tree_at(_tree(shared, number)).n_pages
+    found, most_likely = np.int64(-1), LEAST_REACH
+    for number in range(shared.n_trees):
+        tree = tree_at(_tree(shared, number))
+        has_pages = tree.n_nodes > 1 or n_pages + tree.n_pages <= shared.most_pages
+        if has_pages and tree.n_nodes < tree.most and tree.n_heap > 0:
+            reach = simd.load_float(tree.heap)
+            if reach >= LEAST_REACH and (found < 0 or reach > most_likely):
+                found, most_likely = np.int64(number), reach
+    return found
+
+
+@inline
+def _grow_one(tree, pointer, reach):
+    """Make a tree's likeliest candidate its next node."""
+    node = tree.n_nodes
+    _add(tree, node, reach, _pop(tree))
+    if tree.chain != 0:
+        tree.n_heap = 0  # the others would be siblings
+    if simd.load_int32(tree.depths + 4 * node) < tree.deepest:
+        _expand(tree, pointer, node)
+
+
+@inline
+def _keep(shared):
+    """Note that the trees as they are make the best pass so far."""
+    for number in range(shared.n_trees):
+        tree = tree_at(_tree(shared, number))
+        tree.n_kept = tree.n_nodes
+
+
+@inline
+def _cut(tree):
+    """Cut a tree to what was kept of it."""
+    tree.n_nodes, tree.expected = tree.n_kept, 0.0
+    for node in range(tree.n_nodes):
+        tree.expected += np.float64(simd.load_float(tree.reaches + 4 * node))
+
+
+@inline
 def _start(tree):
-    tree.n_nodes, tree.n_candidates, tree.n_heap = 1, 0, 0
+    tree.n_nodes, tree.n_kept, tree.n_candidates, tree.n_heap = 1, 1, 0, 0
     simd.store_int32(tree.tokens, simd.load_int32(tree.log + 4 * (tree.n_log - 1)))
     simd.store_int32(tree.parents, -1)
     simd.store_int32(tree.depths, 0)

@@ -104,13 +104,13 @@ def test_weights_go_only_where_checkpoints_do_not_suffice(wide: Path) -> None:
         given = model.spec, model.file, limits
         for n_states in (7, 3, 2):
             room = fit_weights(*given, WeightBudget(), memory_of(need, n_states))
-            assert (room.budget_bytes, room.n_states) == (None, n_states)
-        assert fit_weights(*given, WeightBudget(), memory_of(need, 8)).n_states == 0
+            assert (room.budget_bytes, room.limits.n_states) == (None, n_states)
+        assert fit_weights(*given, WeightBudget(), memory_of(need, 8)).limits.n_states == 0
         streams = fit_weights(*given, WeightBudget(n_sequences=4), memory_of(need, 8) - 20 * MB)
-        assert streams.n_states == 0
+        assert streams.limits.n_states == 0
         assert streams.budget_bytes is not None
         limited = fit_weights(*given, WeightBudget(ram_bytes=100 * MB), memory_of(need, 8))
-        assert (limited.budget_bytes, limited.n_states) == (100 * MB, 0)
+        assert (limited.budget_bytes, limited.limits.n_states) == (100 * MB, 0)
 
 
 def test_a_hopeless_disk_names_the_sequences_that_leave_room_for_all_weights(wide: Path) -> None:

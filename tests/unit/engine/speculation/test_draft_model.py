@@ -11,6 +11,7 @@ import pytest
 from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
+from edgeinfer.engine.requests.drafting import Draft, DraftRoom
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.speculation import draft_model
@@ -18,13 +19,13 @@ from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import (
     MOST_SPARE,
-    UNASKED,
-    DraftModelPolicy,
+    DraftModel,
+    FollowedText,
     Follower,
-    Offer,
     draft_bytes,
     split_sources,
 )
+from edgeinfer.engine.speculation.draft_rounds import UNASKED, DraftRounds, Offer
 from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_ACCEPTANCE, Chain
 from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAPS, MOST_CHAINED, STANDINGS, TOKEN_BITS
 from edgeinfer.errors import BadSetting, DeviceFailed
@@ -165,61 +166,163 @@ def test_a_draft_model_that_fails_is_left_alone_and_the_answer_goes_on(
         assert told == [(f"the draft model failed and drafts no more ({why}); answers go on without it",), ()]
 
 
-class Counting(Follower):
-    """Says the same token again and again, and counts how often it was asked."""
+class Counting(DraftModel):
+    """Says the same token again and again, and counts the texts of each round."""
 
     def __init__(self, gap: int) -> None:
-        self.n_asked, self.n_run = 0, 1
+        self.rounds, self.n_run = list[int](), 1
         self._row = np.arange(BEST, dtype=np.int32) | gap << TOKEN_BITS
 
-    def read(self, history: Sequence[int]) -> np.ndarray:
-        self.n_asked += 1
-        return self._row
+    def read(self, texts: Sequence[FollowedText], ahead: Sequence[Sequence[int]]) -> list[int | None]:
+        self.rounds.append(len(texts))
+        return [text.add(self._row) for text in texts]
 
-    def go_on(self, token: int) -> np.ndarray:
-        assert token == 0
-        self.n_asked += 1
-        return self._row
+    def go_on(
+        self, texts: Sequence[FollowedText], tokens: Sequence[int], ahead: Sequence[Sequence[int]]
+    ) -> list[int | None]:
+        assert set(tokens) == {0}
+        return self.read(texts, ahead)
 
 
-def asked(asking: DraftModelPolicy, follower: Counting, acceptance: AcceptanceEstimator, offer: Offer) -> int:
-    """How often the model is asked for one pass."""
-    before = follower.n_asked
-    asking.begin()
-    assert asking.ask([1, 2, 3], acceptance, offer) == (follower.n_asked > before)
-    return follower.n_asked - before
+def rounds_of(costs: Costs, *, gap: int = 90, is_fixed: bool = False) -> tuple[DraftRounds, Counting]:
+    model = Counting(gap)
+    return DraftRounds(model, costs, 0, is_fixed=is_fixed), model
+
+
+def free(most: int = 64) -> Costs:
+    costs = Costs({most: 1.0}, corrected=False)
+    costs.unit_s = 1.0
+    return costs
+
+
+def tree(n_nodes: int) -> Draft:
+    """A chain of tokens that the model never chooses."""
+    return Draft(np.full(n_nodes, 99, np.int32), np.arange(-1, n_nodes - 1, dtype=np.int32))
+
+
+PLAIN = (1.0, 1)
+"""A text for which the other drafters offer nothing."""
+ROOM = DraftRoom(64, 64)
+
+
+def asked(
+    rounds: DraftRounds,
+    model: Counting,
+    acceptance: AcceptanceEstimator,
+    trees: Sequence[tuple[float, int]],
+    most: int = 10,
+    room: DraftRoom = ROOM,
+) -> list[int]:
+    """How many texts each round has, for texts whose trees give so many tokens with so many nodes."""
+    before = len(model.rounds)
+    chances = rounds.chances(acceptance)
+    follower = Follower(None)  # type: ignore[arg-type]
+    offers = [
+        Offer(follower, Chain(), [1, 2, 3], min(most, MOST_CHAINED), 1, expected, tree(n_nodes), *chances)
+        for expected, n_nodes in trees
+    ]
+    assert rounds.ask(offers, room) == (len(model.rounds) > before)
+    return model.rounds[before:]
 
 
 def test_the_model_is_asked_as_far_as_it_pays() -> None:
-    acceptance, chain, follower = AcceptanceEstimator([STANDINGS]), Chain(), Counting(gap=90)
-    asking = DraftModelPolicy(follower, chain, 0)
-    costs = Costs({64: 1.0}, corrected=False)
-    costs.unit_s = 1.0
-    offer = Offer(1.0, 1.0, costs, 10, False)
+    acceptance = AcceptanceEstimator([STANDINGS])
+    rounds, model = rounds_of(free())
     sure = acceptance.counts[FIRST_BUCKET + 5 : FIRST_BUCKET + 6]
     sure["seen"], sure["accepted"] = 1000, 995
-    assert asked(asking, follower, acceptance, offer) == 10  # passes are free, and so is asking
-    assert chain.n_rows == 10
-    assert asked(asking, follower, acceptance, Offer(1.0, 1.0, costs, 64, False)) == MOST_CHAINED
-    assert asked(asking, follower, acceptance, Offer(1.0, 1.0, costs, 0, False)) == 0
+    assert asked(rounds, model, acceptance, [PLAIN]) == [1] * 10  # passes are free, and so is asking
+    assert asked(rounds, model, acceptance, [PLAIN], 64) == [1] * MOST_CHAINED
+    assert asked(rounds, model, acceptance, [PLAIN], 0) == []
     sure["accepted"] = 300
-    asking._token_s = 0.1
-    assert asked(asking, follower, acceptance, offer) == 1
-    asking._token_s = 5.0  # five passes of the large model
-    assert asked(asking, follower, acceptance, offer) == 0
-    assert asked(asking, follower, acceptance, Offer(1.0, 1.0, costs, 10, True)) == 10
-    assert [asked(asking, follower, acceptance, offer) for _ in range(UNASKED + 1)] == [0] * UNASKED + [1]
+    rounds._token_s = 0.1
+    assert asked(rounds, model, acceptance, [PLAIN]) == [1]
+    rounds._token_s = 5.0  # five passes of the large model
+    assert asked(rounds, model, acceptance, [PLAIN]) == []
+    assert asked(*rounds_of(free(), is_fixed=True), acceptance, [PLAIN]) == [1] * 10
+    waited = [asked(rounds, model, acceptance, [PLAIN, PLAIN]) for _ in range(UNASKED)]
+    assert waited == [[]] * (UNASKED - 1) + [[1]]
 
 
 def test_the_model_is_not_asked_where_the_others_know_better() -> None:
-    acceptance, follower = AcceptanceEstimator([STANDINGS]), Counting(gap=90)
-    asking = DraftModelPolicy(follower, Chain(), 0)
+    acceptance = AcceptanceEstimator([STANDINGS])
     costs = Costs({2: 1.1, 16: 2.0}, corrected=False)
     costs.unit_s = 1.0
-    asked(asking, follower, acceptance, Offer(1.0, 1.0, costs, 1, False))
-    asking._token_s = 0.3
-    assert asked(asking, follower, acceptance, Offer(1.0, 1.0, costs, 8, False)) > 0
-    assert asked(asking, follower, acceptance, Offer(9.0, 1.8, costs, 8, False)) == 0
+    rounds, model = rounds_of(costs)
+    asked(rounds, model, acceptance, [PLAIN], 1)
+    rounds._token_s = 0.3
+    assert asked(rounds, model, acceptance, [PLAIN], 8) != []
+    assert asked(rounds, model, acceptance, [(9.0, 10)], 8) == []
+    assert asked(rounds, model, acceptance, [(9.0, 10), PLAIN], 8) == []  # the other one would have to wait
+    rounds._token_s = 0.02
+    assert asked(rounds, model, acceptance, [(9.0, 10), PLAIN], 8)[:1] == [1]  # only the one that knows nothing
+
+
+def test_all_texts_of_a_pass_are_asked_in_one_round() -> None:
+    acceptance = AcceptanceEstimator([STANDINGS])
+    sure = acceptance.counts[FIRST_BUCKET + 5 : FIRST_BUCKET + 6]
+    sure["seen"], sure["accepted"] = 1000, 995
+    assert asked(*rounds_of(free()), acceptance, [PLAIN] * 5, 3) == [5, 5, 5]
+    assert asked(*rounds_of(free()), acceptance, [PLAIN] * 5, 3, DraftRoom(64, 2)) == [2, 2, 2]  # pages for two drafts
+    assert asked(*rounds_of(free()), acceptance, [PLAIN] * 5, 3, DraftRoom(64, 0)) == []
+    n_tokens = 5 + sum(asked(*rounds_of(free()), acceptance, [PLAIN] * 5, 3, DraftRoom(12, 5)))
+    assert 10 <= n_tokens <= 12  # no more than the pass has room for
+
+
+def watched(model: DraftModel, monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    """The batches that a draft model evaluates from now on."""
+    executor, batches = model._pool.executor, list[Batch]()
+    evaluate = executor.evaluate
+
+    def noted(batch: Batch) -> Floats:
+        batches.append(batch)
+        return evaluate(batch)
+
+    monkeypatch.setattr(executor, "evaluate", noted)
+    return batches
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_answers_that_share_passes_are_drafted_in_one_batch(
+    tiny_model: Path, home: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, float]
+) -> None:
+    """The draft model runs once a round for all of them, not once an answer."""
+    texts = ["the rain in the inn", "another heat", "then", "a hen in the tin"]
+    with load(tiny_model, threads=1, n_context=128, spec="off") as llm:
+        streams = [llm.complete(text, max_tokens=40, **options) for text in texts]  # type: ignore[arg-type]
+        for stream in streams:
+            stream.read()
+        expected = [stream.tokens for stream in streams]
+    with load(tiny_model, threads=1, n_context=128, n_sessions=4, spec=4, draft_from=[tiny_model]) as llm:
+        assert llm.drafts is not None
+        assert llm.drafts.draft_model is not None
+        asked = watched(llm.drafts.draft_model, monkeypatch)
+        batch = llm.batch(texts, parallel=4, max_tokens=40, **options)  # type: ignore[arg-type]
+        found = {each.number: each for each in batch}
+    assert [found[number].tokens for number in range(4)] == expected
+    n_texts = [len(set(each.sequences.tolist())) for each in asked]
+    assert asked
+    assert sum(n_texts) / len(n_texts) > 2  # of four, of which some end before others
+    assert len(asked) <= 3 * batch.counts.passes  # three tokens of each answer a pass
+    accepted = sum(each.stats.draft.sources["draft_model"].accepted for each in found.values())  # type: ignore[union-attr]
+    assert accepted > 20
+
+
+def test_the_draft_model_is_drafted_for(tiny_model: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the other drafters have seen before, the draft model verifies instead of going on token by token."""
+    n_rounds = []
+    with load(tiny_model, threads=1, spec=4, draft_from=[tiny_model]) as llm:
+        assert llm.drafts is not None
+        assert llm.drafts.draft_model is not None
+        asked, texts = watched(llm.drafts.draft_model, monkeypatch), []
+        for _ in range(2):
+            stream, before = llm.complete("the rain", temperature=0, max_tokens=120), len(asked)
+            texts.append(stream.read())
+            assert stream.stats is not None
+            assert stream.stats.draft is not None
+            n_rounds.append((len(asked) - before) / stream.stats.draft.n_passes)
+    assert texts[0] == texts[1]
+    assert n_rounds[0] > 2.5  # three tokens a pass
+    assert n_rounds[1] < 2
 
 
 MB = 10**6

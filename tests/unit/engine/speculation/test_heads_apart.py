@@ -70,8 +70,8 @@ def test_the_guesses_of_an_eagle_are_tokens_of_the_model(tmp_path: Path, home: P
             session.complete(PROMPT, max_tokens=12, temperature=0).read()
             speculator = session.speculator
             assert speculator is not None
-            assert speculator._asking is not None
-            chain = speculator._asking._chain
+            chain = speculator._chain
+            assert chain is not None
             assert set(chain._tokens[: chain.n_rows].tolist()) <= known
 
 

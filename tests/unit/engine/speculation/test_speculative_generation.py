@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.engine.requests.drafting import ALONE, ROOT, Draft, OtherWork, Speculator, Walk
+from edgeinfer.engine.requests.drafting import ROOT, Draft, DraftRequest, DraftRoom, Speculator, Walk
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.graph.step import Floats, Int32s
@@ -50,9 +50,20 @@ class Drafting:
 
     expected = 1.0
 
-    def draft(self, history: Sequence[int], most: int, deepest: int, beside: OtherWork = ALONE) -> Draft:
-        assert history[: len(self.begun)] == self.begun
-        return self._make(history, most, deepest)
+    @property
+    def drafter(self) -> Drafting:
+        return self
+
+    def draft(self, requests: Sequence[DraftRequest], room: DraftRoom) -> list[Draft]:
+        (asked,) = requests
+        assert asked.history[: len(self.begun)] == self.begun
+        return [self._make(asked.history, asked.most, asked.deepest)]
+
+    def observe(self, n_tokens: int, seconds: float) -> None:
+        raise AssertionError("it drafts for one text")
+
+    def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:
+        raise AssertionError("nothing is left out of what it drafts")
 
     def report(self) -> None:
         return None
@@ -170,7 +181,7 @@ def test_a_stop_string_within_a_draft_ends_the_answer_there(tokenizer: Tokenizer
 
 
 def test_drafts_take_no_memory_from_other_sequences(tokenizer: Tokenizer) -> None:
-    pool = make_pool(n_pages=4, n_context=256)
+    pool = make_pool(n_pages=3, n_context=256)
     resting = pool.open()
     list(stream_of(resting, tokenizer, request(range(3, 60), 4)))
     cached = pool.open()

@@ -1,0 +1,230 @@
+"""When to run a draft model, for which texts of a pass, and for how many tokens.
+
+In: the texts of a pass, what the other drafters offer for each, costs of passes. Out: for some texts a chain of the
+draft model's choices with their highest logits, written to the drafter's tables. A round is one pass of the draft model
+over all texts that it goes on with, so many texts wait as long as one. A text takes part while that raises the expected
+tokens per second of all texts of the pass together: what is known is how often its tokens were right, and what a round
+takes. Where few texts take part, a round also verifies what the other drafters expect next, so that the draft model
+itself is drafted for (hierarchical drafting, arXiv 2505.22179). Source of the rule: as `loops.growth`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from edgeinfer.engine.requests.drafting import Draft, DraftRoom
+from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
+from edgeinfer.engine.speculation.costs import Costs
+from edgeinfer.engine.speculation.draft_model import DraftModel, Follower
+from edgeinfer.engine.speculation.drafters.draft_model import Chain
+from edgeinfer.engine.speculation.records import FIRST_BUCKET, GAP_EDGES, GAPS, MOST, MOST_CHAINED, TOKEN_BITS
+from edgeinfer.graph.step import Int32s
+
+FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
+"""Assumed probability that a draft model's likeliest token is right, and how many sightings that counts as."""
+FEW = 4
+"""A pass of up to this many tokens takes about as long as one of a single token; beyond that, time is proportional."""
+UNASKED = 128
+"""Passes without the draft model after which it runs for one token, so that what is known of it stays current."""
+RECENT = 1 / 16
+"""Weight of a new time in the moving average."""
+
+
+@dataclass(slots=True, eq=False)
+class Offer:
+    """A text of a pass: what the other drafters offer for it, and what may come of the draft model.
+
+    history: the tokens so far; most: tokens that the draft model may add; n_pages: pages that a draft takes; expected:
+    tokens that the tree without it gives; tree: that one. `chance` and `by_gap`: how likely the draft model's likeliest
+    token is right, overall and by its lead. reach, total: of its chain, the probability of all of it, and the tokens
+    that it gives.
+    """
+
+    follower: Follower
+    chain: Chain
+    history: Sequence[int]
+    most: int
+    n_pages: int
+    expected: float
+    tree: Draft
+    chance: float
+    by_gap: list[float]
+    reach: float = field(default=1.0, init=False)
+    total: float = field(default=1.0, init=False)
+    path: list[int] = field(default_factory=list, init=False)
+    """Tokens of its chain."""
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes of the tree without the draft model."""
+        return len(self.tree.tokens)
+
+    def add(self, row: Int32s) -> int:
+        """Add the highest logits after the chain; returns the likeliest token."""
+        self.reach *= self.by_gap[_gap_class(int(row[0]) >> TOKEN_BITS)]
+        self.total += self.reach
+        token = self.chain.add(row)
+        self.path.append(token)
+        return token
+
+    def ahead(self, n_tokens: int) -> list[int]:
+        """Up to `n_tokens` tokens that follow the chain in the tree, at each node the likeliest."""
+        tokens, parents = self.tree.tokens.tolist(), self.tree.parents.tolist()
+        found, node, depth = list[int](), 0, 0
+        n_tokens = min(n_tokens, self.most - len(self.path) - 1)
+        while len(found) < n_tokens:
+            known = self.path[depth] if depth < len(self.path) else None
+            below = (each for each in range(node + 1, len(tokens)) if parents[each] == node)
+            child = next((each for each in below if known is None or tokens[each] == known), None)
+            if child is None:
+                break
+            if known is None:
+                found.append(tokens[child])
+            node, depth = child, depth + 1
+        return found
+
+    @property
+    def gain(self) -> float:
+        """Tokens that one more round should add."""
+        return self.reach * self.chance
+
+
+class DraftRounds:
+    """Runs one draft model for all texts of a model. `is_fixed`: for as many tokens as fit, whatever they cost."""
+
+    def __init__(self, model: DraftModel, costs: Costs, first_bucket: int, *, is_fixed: bool) -> None:
+        """`first_bucket`: index of the first bucket of its draft source in the counts."""
+        self._model, self._costs, self._is_fixed = model, costs, is_fixed
+        self._rank_0 = slice(first_bucket + FIRST_BUCKET, first_bucket + FIRST_BUCKET + GAPS)
+        self._token_s = 0.0
+        self._n_unasked = UNASKED
+        self.seconds = 0.0
+        """Seconds spent for the current pass."""
+
+    def chances(self, acceptance: AcceptanceEstimator) -> tuple[float, list[float]]:
+        """Probability that the draft model's likeliest token is right: overall, and by its lead over the second."""
+        counts = acceptance.counts[self._rank_0]
+        seen, accepted = counts["seen"].astype(float), counts["accepted"].astype(float)
+        usual = (accepted.sum() + FIRST_WEIGHT * FIRST_CHANCE) / (seen.sum() + FIRST_WEIGHT)
+        by_gap = (accepted + FIRST_WEIGHT * usual) / (seen + FIRST_WEIGHT)
+        return float(usual), by_gap.tolist()
+
+    def ask(self, offers: Sequence[Offer], room: DraftRoom) -> bool:
+        """Run the draft model for those texts where that should pay; returns whether it drafted anything.
+
+        The chains of all texts must be empty.
+        """
+        self.seconds = 0.0
+        able = [each for each in offers if each.most > 0]
+        if not able:
+            return False
+        chosen = able if self._is_fixed else self._chosen(able, offers, room)
+        if not chosen and self._n_unasked >= UNASKED:
+            chosen = able[:1]
+        n_pages = accumulate(each.n_pages for each in chosen)
+        chosen = [each for each, needed in zip(chosen, n_pages, strict=True) if needed <= room.n_pages]
+        if not chosen:
+            self._n_unasked += 1
+            return False
+        self._n_unasked = 0
+        self._follow(chosen, offers, room)
+        return any(each.chain.n_rows for each in chosen)
+
+    def _follow(self, chosen: Sequence[Offer], offers: Sequence[Offer], room: DraftRoom) -> None:
+        """Run rounds for as long as some text gains by one more."""
+        started = time.perf_counter()
+        tokens = self._model.read(chosen, self._ahead(chosen))
+        asked, going = list[Offer](), list(chosen)
+        while True:
+            self._measure(time.perf_counter() - started - self.seconds)
+            asked += [each for each in going if each.chain.n_rows and each not in asked]
+            able = [
+                place
+                for place, (each, token) in enumerate(zip(going, tokens, strict=True))
+                if token is not None and each.chain.n_rows < each.most
+            ]
+            able = able if self._is_fixed else self._worth(able, going, asked, offers, room)
+            if not able:
+                break
+            given = [token for place in able if (token := tokens[place]) is not None]
+            going = [going[place] for place in able]
+            tokens = self._model.go_on(going, given, self._ahead(going))
+        self.seconds = time.perf_counter() - started
+
+    def _ahead(self, texts: Sequence[Offer]) -> list[Sequence[int]]:
+        """What the other drafters expect after each text, as far as a round takes no longer for it."""
+        n_tokens = FEW // len(texts) - 1
+        return [each.ahead(n_tokens) if n_tokens > 0 else () for each in texts]
+
+    def _measure(self, round_s: float) -> None:
+        """Note the time of a round."""
+        self.seconds += round_s
+        n_run = self._model.n_run
+        if 0 < n_run <= MOST:
+            token_s = round_s / max(1.0, n_run / FEW)
+            self._token_s += (token_s - self._token_s) * (RECENT if self._token_s else 1.0)
+
+    def _chosen(self, able: Sequence[Offer], offers: Sequence[Offer], room: DraftRoom) -> list[Offer]:
+        """The texts for which some number of rounds, at the usual acceptance, would be better than none.
+
+        The less the other drafters offer for a text, the more it gains.
+        """
+        n_nodes, expected = sum(each.n_nodes for each in offers), sum(each.expected for each in offers)
+        best, found = self._rate(room, expected, n_nodes, 0.0), 0
+        totals, sizes = [0.0] * (MOST_CHAINED + 1), [0] * (MOST_CHAINED + 1)  # by rounds, of the texts so far
+        order = sorted(able, key=lambda each: each.expected)
+        for count, each in enumerate(order, 1):
+            n_nodes, expected = n_nodes - each.n_nodes, expected - each.expected
+            reach, total = 1.0, 1.0
+            for n_rounds in range(1, MOST_CHAINED + 1):
+                reach *= each.chance if n_rounds <= each.most else 0.0
+                total += reach
+                totals[n_rounds] += total
+                sizes[n_rounds] += 1 + min(n_rounds, each.most)
+                if n_nodes + sizes[n_rounds] <= room.n_tokens:
+                    asked_s = n_rounds * self._round_s(count)
+                    rate = self._rate(room, expected + totals[n_rounds], n_nodes + sizes[n_rounds], asked_s)
+                    if rate > best:
+                        best, found = rate, count
+        return order[:found]
+
+    def _worth(
+        self,
+        wanted: list[int],
+        going: Sequence[Offer],
+        asked: Sequence[Offer],
+        offers: Sequence[Offer],
+        room: DraftRoom,
+    ) -> list[int]:
+        """Those of the `wanted` for which one more round is better than verifying what there is."""
+        others = [each for each in offers if not each.chain.n_rows]
+        n_tokens = sum(each.n_nodes for each in others) + sum(1 + each.chain.n_rows for each in asked)
+        expected = sum(each.expected for each in others) + sum(each.total for each in asked)
+        best, found = self._rate(room, expected, n_tokens, self.seconds), 0
+        order = sorted(wanted, key=lambda place: -going[place].gain)
+        for count, place in enumerate(order, 1):
+            expected += going[place].gain
+            if n_tokens + count > room.n_tokens:
+                break
+            rate = self._rate(room, expected, n_tokens + count, self.seconds + self._round_s(count))
+            if rate > best:
+                best, found = rate, count
+        return order[:found]
+
+    def _round_s(self, n_texts: int) -> float:
+        """Seconds that a round over this many texts should take."""
+        return self._token_s * max(1.0, n_texts / FEW)
+
+    def _rate(self, room: DraftRoom, expected: float, n_tokens: int, asked_s: float) -> float:
+        """Tokens of all texts of the pass per cost, after the draft model has run for some time."""
+        unit_s = self._costs.unit_s
+        cost = float(self._costs.curve[min(room.n_others + n_tokens, MOST)])
+        return (room.expected + expected) / (cost + (asked_s / unit_s if unit_s else 0.0))
+
+
+def _gap_class(gap: int) -> int:
+    """The class of a gap, as in `loops.best.standing`."""
+    return sum(gap >= edge for edge in GAP_EDGES)
