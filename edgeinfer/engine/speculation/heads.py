@@ -72,9 +72,7 @@ def chosen_head(subject: Subject, load: LoadOptions, n_context: int) -> OpenHead
     changed = load.isolate or subject.rows or subject.approx is not None
     is_usable, path = load.device in SHOWING and not changed, split_sources(load.draft_from)[1]
     if path is None:
-        file = subject.gguf
-        head = head_in(file.metadata, file.tensors, n_context) if is_usable else None
-        return None if head is None else OpenHead(head, file)
+        return _head_inside(subject.gguf, n_context) if is_usable else None
     found = open_head(path, subject.gguf, subject.spec, n_context)
     if found is not None and not is_usable:
         found.file.close()
@@ -83,6 +81,15 @@ def chosen_head(subject: Subject, load: LoadOptions, n_context: int) -> OpenHead
             "--isolate, --approx and rows of numbers"
         )
     return found
+
+
+def _head_inside(file: GGUFFile, n_context: int) -> OpenHead | None:
+    """The head inside a model's file; one that edgeinfer cannot run does not keep the model from being opened."""
+    try:
+        head = head_in(file.metadata, file.tensors, n_context)
+    except (BadGGUF, UnsupportedModel):
+        return None
+    return None if head is None else OpenHead(head, file)
 
 
 def planned_drafter_bytes(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> int:
