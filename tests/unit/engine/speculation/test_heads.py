@@ -261,3 +261,15 @@ def test_no_row_is_lost_where_a_model_goes_back_to_a_checkpoint(told: Told) -> N
         follower.note(place, text[place:49], rows[place:49])
         assert np.array_equal(told.read(follower, text), told.fresh(text))
     follower.close()
+
+
+def test_a_head_and_its_model_hold_what_both_read_once(model: Path, home: Path) -> None:
+    with load(model, threads=1, spec=4, n_context=256) as llm:
+        head = llm.drafts.draft_model if llm.drafts else None
+        assert isinstance(head, Head)
+        own, beside = (executor._lane._packed for executor in (llm._pool.executor, head._pool.executor))
+        shared = {key: matrix for key, matrix in beside._matrices.items() if key in own}
+        assert {weight.tensor for weight, _ in shared} <= {"output.weight", "token_embd.weight"}
+        assert shared
+        assert all(own._matrices[key] is matrix for key, matrix in shared.items())
+        assert len(beside._matrices) > len(shared)
