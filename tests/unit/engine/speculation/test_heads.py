@@ -18,7 +18,7 @@ from edgeinfer.engine.speculation import heads
 from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_ACCEPTANCE
 from edgeinfer.engine.speculation.heads import Head, HeadFollower
 from edgeinfer.engine.speculation.records import FIRST_BUCKET, GAPS
-from edgeinfer.graph.step import Floats, Int32s
+from edgeinfer.graph.step import Batch, Floats, Int32s
 from tests.golden.goldens import DATA
 from tests.head_files import write_sure_head, write_with_head
 
@@ -273,3 +273,31 @@ def test_a_head_and_its_model_hold_what_both_read_once(model: Path, home: Path) 
         assert shared
         assert all(own._matrices[key] is matrix for key, matrix in shared.items())
         assert len(beside._matrices) > len(shared)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("parallel", [2, 4])
+def test_no_head_changes_a_batch_and_all_answers_share_its_passes(
+    model: Path, parallel: int, options: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["the rain", "in the inn and in the", "another heat", "then"]
+    plain: list[tuple[int, ...]] = []
+    with load(model, threads=1, spec="off", n_context=128) as llm:
+        for text in texts:
+            stream = llm.complete(text, max_tokens=40, **options)
+            stream.read()
+            plain.append(stream.tokens)
+    with load(model, threads=1, spec=6, n_context=128, n_sessions=4) as llm:
+        head = llm.drafts.draft_model if llm.drafts else None
+        assert isinstance(head, Head)
+        ran: list[int] = []
+        evaluate = head._pool.executor.evaluate
+
+        def counting(batch: Batch) -> Floats:
+            ran.append(len(set(batch.sequences.tolist())))
+            return evaluate(batch)
+
+        monkeypatch.setattr(head._pool.executor, "evaluate", counting)
+        found = {each.number: each for each in llm.batch(texts, parallel=parallel, max_tokens=40, **options)}
+    assert [found[number].tokens for number in range(len(texts))] == plain
+    assert max(ran) == parallel
