@@ -40,6 +40,8 @@ PARTS = {
     "blocks that predict tokens after the next one (MTP)": re.compile(r"blk\.(\d{1,9})\..*|mtp\..*"),
 }
 """Optional parts of a model, not needed for its answers, by their tensors; blocks are those after its layers."""
+BORROWED = ("token_embd.weight", "output.weight", "output_norm.weight")
+"""Tensors of a model that a trained head uses too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,16 @@ def head_in(metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: in
     return head
 
 
+def head_bytes(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> int:
+    """Bytes of a model's file that only its trained head reads; 0 if there is none that edgeinfer can run."""
+    try:
+        head = head_in(metadata, tensors)
+    except (BadGGUF, UnsupportedModel):
+        return 0
+    own = set() if head is None else _names(head.spec) - set(BORROWED)
+    return sum(tensors[name].nbytes for name in own)
+
+
 def is_head_alone(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> bool:
     """Whether a file has a trained head and no model: EAGLE-3's, or one split from its model's file."""
     if metadata.text("general.architecture", "") == eagle3.KEY:
@@ -160,7 +172,7 @@ def open_head(path: str | Path, model: GGUFFile, spec: ModelSpec, n_context: int
 
     Embeddings and output product may be the model's. Raises as `open_model`, and BadSetting for another model's head.
     """
-    file = GGUFFile.open_beside(path, model, ("token_embd.weight", "output.weight", "output_norm.weight"))
+    file = GGUFFile.open_beside(path, model, BORROWED)
     try:
         if is_head_alone(file.metadata, file.tensors):
             _check_partner(file, model, spec)

@@ -15,6 +15,8 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import ModelStore
 from tests.app.test_cli_models import run
 from tests.conftest import CHATML
+from tests.golden.goldens import DATA
+from tests.head_files import write_with_head
 
 
 @pytest.fixture
@@ -38,6 +40,16 @@ def test_a_model_is_shown(tiny: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert lines["chat"] == "template  yes (--template prints it)"
     assert lines["path"] == str(tiny)
     assert "licence" not in lines
+
+
+def test_a_trained_head_is_told(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_with_head(DATA / "converted" / "qwen35-bf16.gguf", tmp_path / "head.gguf")
+    with GGUFFile.open(model) as file:
+        own = sum(tensor.nbytes for name, tensor in file.tensors.items() if name.startswith("blk.2."))
+    assert json.loads(run(capsys, "show", str(model), "--json")[1])["head_bytes"] == own
+    assert "of it (--spec off leaves it out)" in run(capsys, "show", str(model))[1]
+    assert json.loads(run(capsys, "show", "tiny", "--json")[1])["head_bytes"] == 0
+    assert "trained head" not in run(capsys, "show", "tiny")[1]
 
 
 def test_a_template_that_the_settings_choose_is_told(

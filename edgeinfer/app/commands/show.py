@@ -67,6 +67,7 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
         "quant": facts.quant,
         "tensor_bytes": dict(facts.tensor_types),
         "size_bytes": model.nbytes,
+        "head_bytes": facts.head_bytes,
         "bundle_bytes": packed_bytes,
         "n_context": facts.n_context,
         "tokenizer": facts.tokenizer,
@@ -101,6 +102,7 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         ("parameters", None if facts.n_params is None else _count(facts.n_params)),
         ("quantisation", facts.quant if not formats else f"{facts.quant} ({formats})"),
         ("size", f"{size_text(model.nbytes)}{files}"),
+        ("trained head", facts.head_bytes and f"{size_text(facts.head_bytes)} of it (--spec off leaves it out)"),
         ("bundle file", size_text(packed_bytes) if packed_bytes else None),
         ("context", None if facts.n_context is None else f"{facts.n_context:,} tokens"),
         ("tokenizer", facts.tokenizer),
@@ -117,7 +119,7 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         *(("path", str(path)) for path in model.paths),
         ("last used", "not known" if used_at is None else f"{used_at:%Y-%m-%d %H:%M}"),
     )
-    return table_lines([(label, text) for label, text in rows if text])
+    return table_lines([(label, str(text)) for label, text in rows if text])
 
 
 def chosen_template() -> str | None:
@@ -140,7 +142,7 @@ class ModelFacts:
 
     `n_params`: of all tensors; `tensor_types`: bytes by tensor format; `sampling`: the author's values of options, and
     those of Ollama's names for the file, with `stops`, texts that end its answers, `system`, the system prompt of chats
-    without their own, and `unused`, parameters not followed.
+    without their own, and `unused`, parameters not followed. `head_bytes`: of the trained head that drafts; 0: none.
     """
 
     architecture: str | None
@@ -158,6 +160,7 @@ class ModelFacts:
     stops: tuple[str, ...] = ()
     system: str = ""
     unused: tuple[str, ...] = ()
+    head_bytes: int = 0
 
 
 def model_facts(model: LocalModel) -> ModelFacts:
@@ -176,6 +179,7 @@ def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorIn
     from edgeinfer.models.author_sampling import author_sampling
     from edgeinfer.models.file_facts import quant_of_type
     from edgeinfer.models.file_names import quant_of
+    from edgeinfer.models.load import head_bytes
     from edgeinfer.models.ollama_params import ollama_params
 
     ollama = ollama_params(model.path)
@@ -201,6 +205,7 @@ def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorIn
         stops=ollama.stops,
         system=ollama.system,
         unused=ollama.unused,
+        head_bytes=head_bytes(metadata, tensors),
     )
 
 
