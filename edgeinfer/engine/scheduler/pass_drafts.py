@@ -35,14 +35,16 @@ class PassDrafts:
 
         An error fails the answers that it concerns.
         """
+        self._measured, self.n_left = None, 0
+        if self._advances:
+            return {}
         asked = {sequence: request for sequence, _ in given if (request := sequence.draft_request()) is not None}
         n_read = sum(min(n, sequence.n_missing) for sequence, n in given if sequence not in asked)
         n_prompt = sum(min(n, sequence.n_missing) for sequence, n in given if sequence.n_missing > 1)
         n_tokens = len(asked) + n_read
         self.n_left = max(0, min(self._limits.max_outputs, self._limits.max_tokens) - n_tokens)
-        if self._advances or n_prompt > DRAFTS_BESIDE:
+        if n_prompt > DRAFTS_BESIDE:
             self.n_left = 0
-        self._measured = None
         if not asked:
             return {}
         n_pages = self._n_pages(given, asked)

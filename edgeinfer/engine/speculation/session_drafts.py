@@ -42,6 +42,7 @@ LOGITS, LOGITS_AT = struct.Struct("=4q"), offset_of(TREE, "logits")
 """Fields logits, logits_stride, peaks and peaks_stride of a tree: one call is faster than four assignments;"""
 WANTED, WANTED_AT = struct.Struct("=5q"), offset_of(TREE, "n_log")
 """fields n_log, n_vocab, most, deepest and n_pages;"""
+N_NODES, N_NODES_AT = struct.Struct("=q"), offset_of(TREE, "n_nodes")
 N_PATH, N_PATH_AT = struct.Struct("=q"), offset_of(TREE, "n_path")
 EXPECTED, EXPECTED_AT = struct.Struct("=d"), offset_of(TREE, "expected")
 TREE_ARRAYS = (
@@ -184,7 +185,7 @@ class SessionDrafts:
 
     def drafted(self, seconds: float) -> Draft:
         """The tree that was grown; `seconds`: this session's share of the time that took."""
-        n_nodes = int(self._fields["n_nodes"])
+        (n_nodes,) = N_NODES.unpack_from(self._bytes, N_NODES_AT)
         self._seconds += seconds
         return Draft(self._arrays["tokens"][:n_nodes].copy(), self._arrays["parents"][:n_nodes].copy())
 
