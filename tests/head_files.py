@@ -15,6 +15,7 @@ HEADS = {
     "qwen35moe": ("qwen35moe-f32.gguf", False),
     "qwen3next": ("qwen3next-f32.gguf", False),
     "glm4moe": ("glm4moe-f32.gguf", False),
+    "deepseek2": ("deepseek2-f32.gguf", False),
     "hy_v3": ("converted/hy-v3-bf16.gguf", False),
 }
 """The file in `tests/golden/data` that each golden head is added to, and whether the head has its own output."""
