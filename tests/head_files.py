@@ -15,6 +15,8 @@ HEADS = {
     "qwen35moe": ("qwen35moe-f32.gguf", False),
     "qwen3next": ("qwen3next-f32.gguf", False),
     "glm4moe": ("glm4moe-f32.gguf", False),
+    "deepseek2": ("deepseek2-f32.gguf", False),
+    "hy_v3": ("converted/hy-v3-bf16.gguf", False),
 }
 """The file in `tests/golden/data` that each golden head is added to, and whether the head has its own output."""
 
@@ -32,7 +34,11 @@ def write_with_head(model: Path, path: Path, *, seed: int = 0, own_output: bool 
     _copy_fields(reader, writer, kind, n_layers)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     for tensor in reader.tensors:
-        if not tensor.name.startswith(f"blk.{n_layers}."):
+        if tensor.name.startswith(f"blk.{n_layers}."):
+            continue
+        if tensor.tensor_type == gguf.GGMLQuantizationType.BF16:  # as llama.cpp rounds what it multiplies by such
+            writer.add_tensor(tensor.name, gguf.quants.dequantize(tensor.data, tensor.tensor_type))
+        else:
             writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
     like = max(n for n in range(n_layers) if f"blk.{n}.attn_output.weight" in tensors)
     for name, tensor in tensors.items():

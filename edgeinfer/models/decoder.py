@@ -17,6 +17,7 @@ from edgeinfer.models.head_gates import Gate
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import windows
+from edgeinfer.models.trained_heads import TrainedHead, next_token_head
 
 Feed: TypeAlias = Callable[[ModelGraph], None]
 Rotation: TypeAlias = Callable[[int, int | None], RopeTable | None]
@@ -76,3 +77,16 @@ def decoder(
         if post_norms:
             rejoin(g, "post_ffw_norm")
     return head(g, scale=logit_scale)
+
+
+def head_of_decoder(g: ModelGraph, feed: Feed, *, ffn_norm: str = "ffn_norm", **heads: Unpack[Heads]) -> TrainedHead:
+    """The trained head of such a model, whose block is one more layer. `g`: as for `next_token_head`."""
+    rope = rope_table(g.hp, g.sizes.rotary_width)
+
+    def block(g: ModelGraph) -> None:
+        norm(g, "attn_norm")
+        attention(g, rope, **heads)
+        norm(g, ffn_norm)
+        feed(g)
+
+    return next_token_head(g, block)

@@ -185,9 +185,9 @@ class LatentAttention:
         g.add(MatMul(source, g.buffer(out, g.sizes.heads * width), weight))
 
 
-def latent_sizes(hp: Hyperparameters, *, hybrid: bool = False) -> Sizes:
+def latent_sizes(hp: Hyperparameters, *, hybrid: bool = False, guessing: bool = False) -> Sizes:
     """The sizes of heads as they are multiplied; files with cached latent rows state these under their own keys."""
-    sizes = Sizes.read(hp, mixture=True, hybrid=hybrid)
+    sizes = Sizes.read(hp, mixture=True, hybrid=hybrid, guessing=guessing)
     return sizes.with_heads(
         hp.integer("attention.key_length_mla", sizes.head_width),
         hp.integer("attention.value_length_mla", sizes.value_width),

@@ -52,7 +52,7 @@ class TrainedHead:
 
 def has_head(hp: Hyperparameters) -> bool:
     """Whether a file holds a head: some say how many they have, and leave out the blocks."""
-    return f"{_prefix(hp)}nextn.eh_proj.weight" in hp.tensors
+    return f"{head_prefix(hp)}nextn.eh_proj.weight" in hp.tensors
 
 
 def next_token_head(g: ModelGraph, block: Callable[[ModelGraph], None]) -> TrainedHead:
@@ -62,7 +62,7 @@ def next_token_head(g: ModelGraph, block: Callable[[ModelGraph], None]) -> Train
     like the model's follows, then a norm and an output product, which may be the model's.
     """
     hp, width, vocabulary = g.hp, g.sizes.width, g.sizes.n_vocab
-    stage = _prefix(hp).removesuffix(".")
+    stage = head_prefix(hp).removesuffix(".")
     g.stage("embed", f"{stage}.")
     embedded, given = g.buffer("embedded", width), g.buffer("given", width)
     joined, x = g.buffer("joined", 2 * width), g.buffer("x", width)
@@ -127,6 +127,6 @@ def _head(g: ModelGraph, stage: str) -> None:
     g.add(MatMul(normed, logits, hp.matrix(output, (vocabulary, width))))
 
 
-def _prefix(hp: Hyperparameters) -> str:
+def head_prefix(hp: Hyperparameters) -> str:
     """What the names of the first MTP block's tensors begin with."""
     return f"blk.{hp.integer('block_count') - hp.integer(GUESSING, 0, least=0)}."

@@ -15,12 +15,14 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import embed, feed_forward, head, norm
+from edgeinfer.models.decoder import Feed
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.latent_attention import Growth, LatentAttention, latent_sizes
 from edgeinfer.models.mixture import SIGMOID_GATING, SOFTMAX_GATING, Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes
+from edgeinfer.models.trained_heads import TrainedHead, next_token_head
 
 GLM_VOCABULARY = 154880
 """Early files of GLM-4.7-Flash do not state that shares are sigmoids; this is how llama.cpp tells them."""
@@ -29,20 +31,37 @@ GLM_VOCABULARY = 154880
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a DeepSeek-V2 or V3. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, latent_sizes(hp))
+    layer = _layer(g)
+    embed(g)
+    for number in range(g.sizes.n_layers):
+        g.stage(f"blk.{number}")
+        layer(g)
+    return head(g)
+
+
+def guess(hp: Hyperparameters) -> TrainedHead:
+    """The head that guesses one token more: one more layer."""
+    g = ModelGraph(hp, latent_sizes(hp, guessing=True))
+    return next_token_head(g, _layer(g))
+
+
+def _layer(g: ModelGraph) -> Feed:
+    """What adds the ops of a layer."""
+    hp = g.hp
     rope, growth = yarn_table(hp, g.sizes)
     attention = LatentAttention.read(hp, g.sizes, paired=True)
     attention = replace(attention, scale=attention.scale * growth * growth)
     grown = _grown(hp)
     is_dense = hp.integer("leading_dense_block_count", 0, least=0) >= g.sizes.n_layers
     feed = feed_forward if is_dense else _mixture(hp, g.sizes).after_dense
-    embed(g)
-    for number in range(g.sizes.n_layers):
-        g.stage(f"blk.{number}")
+
+    def add(g: ModelGraph) -> None:
         norm(g, "attn_norm")
         attention.add(g, rope, grown=grown)
         norm(g, "ffn_norm")
         feed(g)
-    return head(g)
+
+    return add
 
 
 def yarn_table(hp: Hyperparameters, sizes: Sizes) -> tuple[RopeTable, float]:
@@ -72,4 +91,4 @@ def _grown(hp: Hyperparameters) -> Growth | None:
     return (growth, period) if growth and hp.n_context > period else None
 
 
-ARCHITECTURE = Architecture(build, aliases=("mistral4",))
+ARCHITECTURE = Architecture(build, aliases=("mistral4",), head=guess)

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, norm
-from edgeinfer.models.decoder import decoder
+from edgeinfer.models.decoder import decoder, head_of_decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes
-from edgeinfer.models.trained_heads import TrainedHead, next_token_head
+from edgeinfer.models.trained_heads import TrainedHead, head_prefix
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
@@ -30,15 +28,8 @@ def guess(hp: Hyperparameters) -> TrainedHead:
     """The head of a GLM 4.5 that guesses one token more: a layer with experts."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True, guessing=True))
     feed = Mixture.read_sigmoid(hp, g.sizes, normalised=False).after_dense
-    rope = rope_table(hp, g.sizes.rotary_width)
-
-    def block(g: ModelGraph) -> None:
-        norm(g, "attn_norm")
-        attention(g, rope, head_norms=f"{g.prefix}attn_q_norm.weight" in hp.tensors)
-        norm(g, "post_attention_norm")
-        feed(g)
-
-    return next_token_head(g, block)
+    head_norms = f"{head_prefix(hp)}attn_q_norm.weight" in hp.tensors
+    return head_of_decoder(g, feed, ffn_norm="post_attention_norm", head_norms=head_norms)
 
 
 ARCHITECTURE = Architecture(build, head=guess)
