@@ -41,6 +41,13 @@ def test_memory_is_the_sum_of_its_named_parts() -> None:
     assert memory_line(NEED, 400_000_000).endswith("program 210.0 MB; the process held 400.0 MB at most")
 
 
+def test_what_drafts_take_is_told_beside_the_buffers() -> None:
+    need = replace(NEED, draft_bytes=12_000_000)
+    assert "buffers 30.0 MB (drafts 12.0 MB), program" in memory_text(need)
+    assert memory_record(need)["draft_bytes"] == 12_000_000
+    assert need.total_bytes == NEED.total_bytes  # they are a part of the buffers
+
+
 def test_what_fits_says_where() -> None:
     assert Fit(NEED, 16 * 10**9).line == "in 16.0 GB of memory"
     shared = Fit(NEED, 16 * 10**9, vram_bytes={"cuda": 8 * 10**9})

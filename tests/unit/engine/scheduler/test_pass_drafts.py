@@ -139,3 +139,24 @@ def test_a_drafter_that_fails_fails_the_answers_it_drafts_for(tokenizer: Tokeniz
     served.run(failing, sound)
     assert isinstance(failing.error, ArithmeticError)
     served.same(sound, second)
+
+
+def test_a_pass_without_room_for_its_drafts_goes_on_without_them(tokenizer: Tokenizer) -> None:
+    """A drafter that takes more memory than it was given costs nobody a page: three are enough for two answers."""
+    served, wants = Served(tokenizer, n_pages=3), wanted(2, 20)
+    left_out = list[Sequence[int]]()
+
+    class Greedy(Together):
+        def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:
+            left_out.append(draft.tokens.tolist()[1:])
+            return super().narrow(draft, nodes)
+
+    first = Greedy(lambda history, most, deepest: tree(history[-1], [(5, 0), (6, 0), (7, 0)]))
+    second = Greedy(first._make, first)
+    sequences = [entered(served, each, drafts) for each, drafts in zip(wants, (first, second), strict=True)]
+    served.run(*sequences)
+    for sequence, each in zip(sequences, wants, strict=True):
+        served.same(sequence, each)
+        assert sequence.n_preempted == 0
+    assert [5, 6, 7] in left_out
+    assert served.scheduler.counts.passes == len(served.lane.sizes)
