@@ -82,7 +82,8 @@ def next_token_head(g: ModelGraph, block: Callable[[ModelGraph], None]) -> Train
 def with_hidden(spec: ModelSpec, taps: Sequence[int] = ()) -> ModelSpec:
     """A model that also writes hidden rows of all tokens of a pass to the buffer HIDDEN.
 
-    `taps`: layers whose input rows are joined; (): the last rows, normed.
+    `taps`: layers whose input rows are joined; (): the last rows, normed. Raises UnsupportedModel for a model that has
+    no such rows.
     """
     return _with_taps(spec, taps) if taps else _with_last(spec)
 
@@ -90,6 +91,8 @@ def with_hidden(spec: ModelSpec, taps: Sequence[int] = ()) -> ModelSpec:
 def _with_taps(spec: ModelSpec, taps: Sequence[int]) -> ModelSpec:
     """The model with copies of the rows that these layers read."""
     width, names = spec.width, {f"blk.{layer}": f"tap {layer}" for layer in taps}
+    if Buffer(X, width) not in spec.buffers or not names.keys() <= {stage.name for stage in spec.stages}:
+        raise UnsupportedModel(f"{spec.architecture} has no rows before layers {list(taps)}, which a head reads")
     stages = [
         replace(stage, ops=(JoinParts((X,), names[stage.name], width), *stage.ops)) if stage.name in names else stage
         for stage in spec.stages

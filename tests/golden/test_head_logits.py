@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceOptions, Limits, open_device
 from edgeinfer.engine.run.executor import Executor
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.models.gguf import GGUFFile
@@ -99,3 +100,8 @@ def test_a_model_shows_the_rows_that_its_layers_read(device: str) -> None:
             with opened(device, cut, model.file) as part:
                 evaluate(part, tokens, None)
                 assert distance(rows, part.show("x")) < 1e-6
+
+
+def test_a_model_without_the_rows_that_a_head_reads_is_refused() -> None:
+    with open_model(DATA / "glm4moe-f32.gguf") as model, pytest.raises(UnsupportedModel, match=r"layers \[0, 1, 99\]"):
+        with_hidden(model.spec, (0, 1, 99))
