@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "docs" / "clients"
-ROW = re.compile(
-    r"^\| (?P<client>[^|]+) \| (?P<version>[^|]+) \|.*\[[^\]]+\]\((?P<page>[\w-]+\.md)(?:#(?P<place>[\w-]+))?\) \|$",
-    re.M,
-)
+LINK = r"\[[^\]]+\]\((?P<page>[\w-]+\.md)(?:#(?P<place>[\w-]+))?\)"
+ROW = re.compile(rf"^\| (?P<client>[^|]+) \| (?P<version>[^|]+) \|.*{LINK} \|$", re.M)
 ROWS = [match.groupdict() for match in ROW.finditer((FOLDER / "README.md").read_text(encoding="utf-8"))]
 
 
@@ -20,10 +18,8 @@ def section_of(page: str, place: str | None) -> str:
     text = (FOLDER / page).read_text(encoding="utf-8")
     if place is None:
         return text
-    (found,) = [
-        part for part in re.split(r"(?m)^## ", text)[1:] if part.partition("\n")[0].lower().replace(" ", "-") == place
-    ]
-    return found
+    sections = {part.partition("\n")[0].lower().replace(" ", "-"): part for part in re.split(r"(?m)^## ", text)[1:]}
+    return sections[place]
 
 
 def test_the_table_has_all_clients() -> None:
@@ -34,7 +30,7 @@ def test_the_table_has_all_clients() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["client"])
 def test_a_client_has_settings_its_version_and_what_keeps_it_silent(row: dict[str, str]) -> None:
     section = section_of(row["page"], row["place"])
-    before, seen, _ = section.partition("\n- Seen with ")
+    before, _, _ = section.partition("\n- Seen with ")
     assert "```" in before
     (said,) = re.findall(r"(?m)^- Seen with (.*)", section)
     assert row["version"] in said
