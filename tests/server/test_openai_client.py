@@ -53,7 +53,7 @@ def test_a_stream_has_the_order_that_clients_rely_on(server: Running) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
     first, *middle, last, usage = chunks
-    assert (first.choices[0].delta.role, first.choices[0].delta.content) == ("assistant", None)
+    assert (first.choices[0].delta.role, first.choices[0].delta.content) == ("assistant", "")
     assert all(chunk.choices[0].delta.role is None for chunk in middle)
     assert all(chunk.choices[0].finish_reason is None and chunk.usage is None for chunk in (first, *middle))
     assert "".join(chunk.choices[0].delta.content for chunk in middle) == same_text(server)
