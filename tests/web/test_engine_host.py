@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from edgeinfer.errors import (
 )
 from edgeinfer.settings import Settings, load_settings
 from tests.conftest import write_tiny_llama
+from tests.waiting import until
 
 ASKED = [{"role": "user", "content": "tell me"}]
 
@@ -61,13 +61,6 @@ def engine(home: Path) -> Iterator[Engine]:
     yield found
     host.close()
     until(lambda: not [each for each in threading.enumerate() if each.name.startswith("edgeinfer-tab")])
-
-
-def until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
-    ends = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < ends, "it never happens"
-        time.sleep(0.01)
 
 
 def _nothing(*_: object) -> None:
@@ -174,7 +167,7 @@ def test_a_tab_that_goes_takes_its_answer_and_its_session_with_it(engine: Engine
     assert llm.telemetry.n_requests == 1
     pieces.close()  # type: ignore[attr-defined]
     goes.close()
-    until(lambda: llm.telemetry.n_requests == 0 and llm.telemetry.n_free_pages == before, 2.0)
+    until(lambda: llm.telemetry.n_requests == 0 and llm.telemetry.n_free_pages == before)
     assert stays.info.name == "tiny"
     stays.close()
 

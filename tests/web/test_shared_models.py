@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +20,7 @@ from edgeinfer.app.web.shared_models import SharedModel, SharedModels
 from edgeinfer.engine.scheduler.stats import RequestProgress
 from edgeinfer.errors import EngineClosed
 from edgeinfer.settings import Settings, load_settings
+from tests.waiting import until
 
 ASKED = [{"role": "user", "content": "tell me"}]
 
@@ -30,13 +30,6 @@ def a_face() -> WatchedFace:
         pass
 
     return WatchedFace(nothing, nothing, nothing)
-
-
-def until(is_so: Callable[[], object], seconds: float = 30.0) -> None:
-    ends = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < ends, "it never happens"
-        time.sleep(0.01)
 
 
 class Opener:

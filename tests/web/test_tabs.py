@@ -20,9 +20,9 @@ import psutil
 import pytest
 
 from edgeinfer.app.sessions.store import SessionStore
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?<>=$]*[a-zA-Z]|\x1b[()][A-Z0-9]")
 
 
@@ -131,13 +131,20 @@ async def test_tabs_share_one_engine(home: Path, tiny_model: Path) -> None:
     assert sorted(asked) == ["tell me", "tell me more"]
 
 
+def begun(home: Path) -> bool:
+    """Whether some of an answer is kept."""
+    with SessionStore(home / "chats.db") as store:
+        kept = [message for session in store.sessions() for message in store.messages(session.number)]
+    return any(message.role == "assistant" and message.text for message in kept)
+
+
 async def test_a_tab_that_is_closed_leaves_its_answer_and_no_process(home: Path, tiny_model: Path) -> None:
     async with program(home, "-m", str(tiny_model)) as running:
         tab = await running.open()
         await tab.ask("tell me")
         await tab.shows("▌ tell me")
         (app,) = running.apps
-        await asyncio.sleep(0.3)
+        await until(lambda: begun(home))
         await tab.socket.close()
         await until(lambda: not app.is_running() or app.status() == psutil.STATUS_ZOMBIE)
         with SessionStore(home / "chats.db") as store:
