@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from edgeinfer.app.mcp.connections import Connections, RemoteResult
+from edgeinfer.app.mcp.connections import START_LIMIT_S, Connections, RemoteResult
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.served_tools import ServedTools
 from tests.server.conftest import Running, served
 from tests.unit.app.mcp.conftest import PATHS, PROGRAM, require_package
 from tests.waiting import PATIENCE_S
@@ -72,6 +74,35 @@ def test_what_nobody_trusts_is_not_called(tools: Running) -> None:
         assert (found.status_code, found.json()["error"]["code"]) == (404, "tool_not_found")
     streamed = tools.http().post("/tools", json={"tool": "notes_add", "stream": True})
     assert (streamed.status_code, streamed.json()["error"]["param"]) == (400, "stream")
+
+
+def test_a_call_ends_with_its_client(tools: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    async def hang(name: str, arguments: object, is_stopped: Callable[[], bool]) -> None:
+        while not is_stopped():
+            await asyncio.sleep(0.01)
+        ended.set()
+
+    monkeypatch.setattr(tools.tools, "call", hang)
+    with pytest.raises(httpx.ReadTimeout):
+        tools.http().post("/tools", json={"tool": "notes_hang"}, timeout=0.5)
+    assert ended.wait(30)
+
+
+def test_a_server_that_ends_does_not_wait_for_tools_that_start() -> None:
+    require_package()
+    started = ToolServer("slow", (sys.executable, "-c", "import time; time.sleep(600)"))
+
+    async def scenario() -> None:
+        served_tools = ServedTools((started,))
+        listing = asyncio.create_task(served_tools.listed())
+        while served_tools._connections is None or not served_tools._connections._open:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(served_tools.close)
+        assert await listing == []
+
+    asyncio.run(asyncio.wait_for(scenario(), START_LIMIT_S / 2))
 
 
 def test_without_servers_there_are_no_tools(server: Running) -> None:

@@ -242,10 +242,14 @@ def test_what_cannot_be_is_said_before_anything_is_opened(
     shared = tmp_path / "shared key"
     shared.write_text("k")
     shared.chmod(0o644)
+    long = tmp_path / "long key"
+    long.write_text("k" * 5000)
+    long.chmod(0o600)
     for options, reason in (
         (("--token-file", str(shared)), "can be used by others; chmod 600"),
         (("--token-file", str(tmp_path / "none")), "cannot be read: No such file"),
         (("--token-file", str(shared), "--token-env", "K"), "leave one of them out"),
+        (("--token-file", str(long)), "more than the 4096 characters"),
     ):
         code, text = refused(*model, *options, start=START)
         assert (code, reason in text, "Traceback" in text) == (1, True, False), text
