@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,6 +130,6 @@ def test_many_and_long_chats_are_searched_soon(page: Any) -> None:
          "messages": [{"number": 1, "parent": None, "role": "user", "text": f"{'ﬁller é ' * 2000} needle {n}"}]}
         for n in range(120)
     ]  # fmt: skip
-    keep_all = "(all) => { for (const chat of all) localStorage.setItem(`edgeinfer.chat.${chat.id}`, JSON.stringify(chat)); }"
-    page.evaluate(keep_all, json.loads(json.dumps(chats)))
+    code = "(all) => all.forEach((chat) => localStorage.setItem(`edgeinfer.chat.${chat.id}`, JSON.stringify(chat)))"
+    page.evaluate(code, chats)
     assert len(find(page, "needle", "120 places in 120 chats; the first 100 are shown")) == 100

@@ -23,7 +23,8 @@ __all__ = ["browser", "faults"]  # fixtures
 WATCH = """() => {
   window.seen = [];
   new MutationObserver(() => {
-    const note = document.querySelector(".assistant:last-child .note"), bar = document.querySelector(".assistant:last-child progress");
+    const note = document.querySelector(".assistant:last-child > .note");
+    const bar = document.querySelector(".assistant:last-child > progress");
     if (note) seen.push([note.textContent, bar.checkVisibility() ? bar.value : null]);
   }).observe(document.querySelector("#transcript"), { subtree: true, childList: true, characterData: true });
 }"""
