@@ -127,7 +127,7 @@ def test_the_page_is_whole() -> None:
     used = [
         name
         for script in SCRIPTS
-        for pair in re.findall(r'\$\("([\w-]+)"\)|on\("([\w-]+)",', script.read_text(encoding="utf-8"))
+        for pair in re.findall(r'\$\("([\w-]+)"\)|\bon\("([\w-]+)",', script.read_text(encoding="utf-8"))
         for name in pair
         if name
     ]

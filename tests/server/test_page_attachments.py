@@ -83,7 +83,7 @@ def test_chosen_and_dropped_files_are_sent_as_the_app_sends_them(page: Any, tmp_
     assert content(bodies[0]["messages"][0]) == with_attachments("What do they say?", files)
     assert chips(page) == []
     shown = page.locator(".user .attachment")
-    assert shown.locator("summary").all_inner_texts() == ["notes.md\n26 B", "empty.txt\n0 B", "dropped.py\n12 B"]
+    assert shown.locator("summary").all_inner_texts() == ["notes.md\n27 B", "empty.txt\n0 B", "dropped.py\n12 B"]
     assert not page.is_visible("text=print('é')")
     shown.nth(2).locator("summary").click()
     assert page.is_visible("text=print('é')")

@@ -58,6 +58,8 @@ def keep(page: Any, title: str, *said: tuple[str, int | None, str], files: tuple
 
 def find(page: Any, query: str, found: str) -> list[str]:
     """Search, and what is listed once `found` tells how much that is."""
+    page.fill("#search", "")
+    page.wait_for_selector("#found", state="hidden")
     page.fill("#search", query)
     page.wait_for_selector(f"#found:has-text('{found}')")
     listed: list[str] = page.locator("#chats .result").all_inner_texts()

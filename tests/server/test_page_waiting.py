@@ -57,7 +57,8 @@ def page(browser: Any, tooled: Running, faults: list[str]) -> Iterator[Any]:
 def test_how_much_of_a_prompt_is_read_is_told(page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 700})
     page.evaluate(WATCH)
-    ask(page, "the hen and the men " * 700)
+    ask(page, "the hen and the men " * 400)
+    assert not page.is_visible(".note.fault"), page.inner_text(".note.fault")
     told = [(re.match(r"reading ([\d,]+) of ([\d,]+) tokens … \d+ s", note), share)
             for note, share in page.evaluate("seen")]  # fmt: skip
     steps = [(*(int(number.replace(",", "")) for number in match.groups()), share) for match, share in told if match]
@@ -73,7 +74,7 @@ def test_how_much_of_a_prompt_is_read_is_told(page: Any) -> None:
 
 def test_tools_that_start_late_appear_in_the_open_settings(page: Any) -> None:
     held: list[Any] = []
-    page.route("**/mcp/tools", held.append)
+    page.route("**/mcp/tools", lambda route: held.append(route))
     page.reload()
     page.wait_for_selector("#tools:has-text('tools are starting')")
     page.click("#settings-open")

@@ -19,6 +19,7 @@ export class Composer {
     on("input", "paste", (event) => this.paste(event));
     on("attach", "click", () => $("attached").click());
     on("attached", "change", () => { this.attach([...$("attached").files]); $("attached").value = ""; });
+    addEventListener("resize", () => this.fit());
     this.takeDrops();
   }
 

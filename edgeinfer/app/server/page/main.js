@@ -204,6 +204,7 @@ class Page {
     if (storage.chatOf(chat.id)) this.keep(chat); // it may have been deleted meanwhile
     this.show();
     $("status").textContent = message.state === "failed" ? message.fault : `Answer: ${message.text || "tool calls"}`;
+    if (document.activeElement === document.body && matchMedia("(pointer: fine)").matches) $("input").focus(); // what was pressed is gone
     this.refreshModels(); // one may have been loaded
     if (message.state === "whole" && message.tool_calls?.length && this.chat === chat) this.calls.goOn(message);
   }
@@ -265,6 +266,7 @@ class Page {
   /** Ask again what the models are, when that may have changed; what fails is told by what is done next. */
   async refreshModels() {
     const found = await server.models().catch(() => null);
+    if (found && !this.models.length) this.tell(""); // it did not answer before
     if (!found || JSON.stringify(found) === JSON.stringify(this.models)) return;
     this.models = found;
     this.showModels();

@@ -2,7 +2,7 @@
 // In: records of chats.js, a query. Out: records {chat, message, parts}; parts: the words around, [text, whether it matches].
 
 const BEFORE = 30, AFTER = 110; // characters around the first match
-const folded = (text) => text.normalize("NFD").replaceAll(/\p{M}/gu, "").toLowerCase().replaceAll("ς", "σ");
+const folded = (text) => text.normalize("NFKD").replaceAll(/\p{M}/gu, "").toLowerCase().replaceAll("ς", "σ");
 
 /** What a query finds, in the order of the chats and of their messages; `message` is null where only the title matches. */
 export function search(chats, query) {
@@ -50,7 +50,7 @@ function mapped(text) {
   const places = [];
   let at = 0, made = "";
   for (const sign of text) {
-    const one = folded(sign);
+    const one = sign < "\x80" ? sign.toLowerCase() : folded(sign);
     made += one;
     for (let n = 0; n < one.length; n += 1) places.push(at);
     at += sign.length;

@@ -31,7 +31,17 @@ export class Side {
     const found = query ? search(all, query) : [];
     $("found").hidden = !query;
     $("found").textContent = found.length ? foundText(found) : "Nothing found.";
-    $("chats").replaceChildren(...(query ? found.slice(0, MOST_SHOWN).map((one) => this.result(one)) : all.map((chat) => this.item(chat))));
+    $("chats").replaceChildren(...(query ? found.slice(0, MOST_SHOWN).map((one) => this.result(one)) : this.items(all)));
+  }
+
+  /** The chats, under words that say when they changed. */
+  items(all) {
+    let before = "";
+    return all.flatMap((chat) => {
+      const age = ageOf(chat.changed_s), isNew = age !== before;
+      before = age;
+      return [...(isNew ? [element("li", { class: "age" }, age)] : []), this.item(chat)];
+    });
   }
 
   item(chat) {
@@ -82,6 +92,12 @@ export class Side {
     $("veil").hidden = !isShown;
     $("menu").setAttribute("aria-expanded", String(isShown));
   }
+}
+
+function ageOf(seconds) {
+  const midnight = new Date().setHours(0, 0, 0, 0), days = (midnight - 1000 * seconds) / 86_400_000;
+  if (days <= 0) return "Today";
+  return days <= 1 ? "Yesterday" : days <= 7 ? "Last 7 days" : "Earlier";
 }
 
 function foundText(found) {

@@ -4,7 +4,7 @@
 import { bytesOf } from "./attachments.js";
 import { branch, siblings } from "./chats.js";
 import { Chips } from "./chips.js";
-import { MarkdownView, button, copy, element } from "./elements.js";
+import { $, MarkdownView, button, copy, element, on } from "./elements.js";
 import { counted, rate, secondsText, sizeText, whole } from "./numbers.js";
 
 const ENDINGS = { stopped: "stopped", cut: "cut at the most tokens of an answer" };
@@ -30,6 +30,10 @@ export class Transcript {
     this.place = place;
     this.actions = actions;
     this.views = new Map();
+    place.addEventListener("scroll", () => this.showWay());
+    place.addEventListener("toggle", () => this.showWay(), true); // something was unfolded
+    new ResizeObserver(() => this.showWay()).observe(place);
+    on("to-end", "click", () => this.toEnd());
   }
 
   /** Show a chat: from its end if another one was shown or its end was seen; unfolded thoughts stay so. */
@@ -48,6 +52,7 @@ export class Transcript {
     if (!messages.length) this.place.append(element("p", { class: "empty" }, "What do you want to ask?"));
     for (const number of unfolded) if (this.views.has(number)) this.views.get(number).folded.open = true;
     this.place.scrollTop = top ?? this.place.scrollHeight;
+    this.showWay();
   }
 
   /** Bring a message into view and the keyboard to a button of its branches. */
@@ -70,6 +75,12 @@ export class Transcript {
     const wasAtEnd = this.isAtEnd();
     this.views.get(message.number)?.update(message, stage);
     if (wasAtEnd) this.toEnd();
+    else this.showWay();
+  }
+
+  /** Offer the way to the end to who is far from it. */
+  showWay() {
+    $("to-end").hidden = this.isAtEnd();
   }
 
   isAtEnd() {
