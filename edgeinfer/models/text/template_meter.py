@@ -46,8 +46,8 @@ class TemplateMeter:
         self._limits = limits
         self.value_limit = limits.extra_chars + 4 * input_weight
         self._left = 16 * self.value_limit
-        self._clock = time.thread_time if clock is None else clock
-        self._deadline = self._clock() + limits.seconds
+        self._clock = clock
+        self._deadline = clock() + limits.seconds
         self._known: dict[int, tuple[object, int, int]] = {}
         self._own: dict[int, list[object]] = {}
         self._calls = 0
