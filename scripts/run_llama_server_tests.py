@@ -130,6 +130,7 @@ def run(given: argparse.Namespace, report: Path, place: Path) -> list[Outcome]:
     program.chmod(0o755)
     environment = {
         **os.environ,
+        "EDGEINFER_HOME": str(place / "home"),  # without the models of whoever runs this
         "LLAMA_SERVER_BIN_PATH": str(program),
         "STAND_IN_TEXT": str(given.text.resolve()),
         "STAND_IN_EMBEDDING": str(given.embedding or read_further(GOLDENS / "bert-f32.gguf", place / "bert.gguf")),

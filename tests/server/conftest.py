@@ -122,6 +122,7 @@ def served(
         ending.append(lambda: setattr(server, "should_exit", True))
         ready.set()
         await server.serve(sockets=[listener])
+        app.state.server.streams.close()
         await asyncio.to_thread(tools.close)
         await pool.close()
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from edgeinfer.app.mcp.connections import START_LIMIT_S
+from edgeinfer.app.mcp.connections import START_LIMIT_S, Connections, RemoteResult
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.served_tools import ServedTools
 from tests.server.conftest import Running, served
 from tests.unit.app.mcp.conftest import PATHS, PROGRAM, require_package
+from tests.waiting import PATIENCE_S
 
 TRUSTED = frozenset({"add", "fail", "hang"})
 
@@ -109,9 +110,17 @@ def test_without_servers_there_are_no_tools(server: Running) -> None:
     assert "--mcp" in call(server, "notes_add").json()["error"]["message"]
 
 
-def test_a_call_ends_with_the_server(tiny_model: Path) -> None:
+def test_a_call_ends_with_the_server(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_package()
     ended: list[httpx.Response | Exception] = []
+    called, call_tool = threading.Event(), Connections._call
+
+    async def noted(self: Connections, server: ToolServer, tool: str, arguments: Any) -> RemoteResult:
+        if tool == "hang":
+            called.set()
+        return await call_tool(self, server, tool, arguments)
+
+    monkeypatch.setattr(Connections, "_call", noted)
     with served(tiny_model, ServerOptions(port=0, tools=(notes(),))) as running:
         assert call(running, "notes_add", a=1, b=1).status_code == 200
 
@@ -123,9 +132,9 @@ def test_a_call_ends_with_the_server(tiny_model: Path) -> None:
 
         asking = threading.Thread(target=hang)
         asking.start()
-        time.sleep(0.5)
+        assert called.wait(PATIENCE_S)
         running.tools.close()
-        asking.join(30)
+        asking.join(PATIENCE_S)
     assert not asking.is_alive()
     assert isinstance(ended[0], httpx.Response)
     assert "error" in ended[0].json()

@@ -18,6 +18,7 @@ from edgeinfer.app.server.allowed import origin_expression
 from edgeinfer.app.server.bodies import PlainBodies
 from edgeinfer.app.server.errors import APIError, invalid, told_error
 from edgeinfer.app.server.guard import Guard
+from edgeinfer.app.server.kept_streams import KeepsStreams
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.app.server.routes import ROUTES
@@ -48,6 +49,7 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
         app.add_exception_handler(kind, _failed)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_middleware(KeepsStreams, streams=app.state.server.streams)
     if options.origins:
         methods = ["GET", "POST", "DELETE", "OPTIONS"]  # HEAD needs no permission
         app.add_middleware(

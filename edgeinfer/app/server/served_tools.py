@@ -77,7 +77,11 @@ class ServedTools:
     async def _in_thread(self, work: Callable[[], Value]) -> Value:
         if self._is_closed:
             raise APIError(503, "the server is ending")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except RuntimeError:  # closed just now, by another thread
+            raise APIError(503, "the server is ending") from None
+        return await running
 
     def _trusted(self) -> dict[str, OfferedTool]:
         """The tools by name; servers are started the first time."""

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.requests import HTTPConnection, Request
 
 from edgeinfer.app.server.errors import RETRY_S, APIError
+from edgeinfer.app.server.kept_streams import KeptStreams
 from edgeinfer.app.server.listening import Part, ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
 from edgeinfer.app.server.model_downloads import Downloads
@@ -62,6 +63,7 @@ class ServerState:
     responses: StoredResponses = field(default_factory=StoredResponses)
     downloads: Downloads = field(default_factory=Downloads)
     properties: dict[str, Record] = field(default_factory=dict)
+    streams: KeptStreams = field(default_factory=KeptStreams)
     tools: ServedTools = field(init=False)
 
     def __post_init__(self) -> None:
