@@ -80,9 +80,11 @@ def test_a_call_ends_with_its_client(tools: Running, monkeypatch: pytest.MonkeyP
     ended = threading.Event()
 
     async def hang(name: str, arguments: object, is_stopped: Callable[[], bool]) -> None:
-        while not is_stopped():
-            await asyncio.sleep(0.01)
-        ended.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if is_stopped():
+                ended.set()
 
     monkeypatch.setattr(tools.tools, "call", hang)
     with pytest.raises(httpx.ReadTimeout):
