@@ -64,6 +64,8 @@ ANTHROPIC_PATHS = "/v1/messages"
 """Paths of Anthropic's API, whose errors have its form."""
 TOO_LONG_WORDS = "prompt is too long: "
 """Words by which agents of all APIs know that a conversation is to be shortened (langchain, litellm, Claude Code …)."""
+ALSO_TOO_LONG = "; it is longer than the model's context length"
+"""Words by which older versions of litellm know it, such as the one that aider brings."""
 ANTHROPIC_KINDS: Mapping[int, str] = {**KINDS, 413: "request_too_large", 503: "overloaded_error"}
 """Anthropic's error types by status; all other statuses have the type api_error."""
 REQUEST_ID = "edgeinfer.request_id"
@@ -119,7 +121,7 @@ def too_long(message: str, n_prompt: int | None, n_context: int | None, param: s
     """The error of a prompt that is longer than the context."""
     is_known = n_prompt is not None and n_context is not None
     numbers = {"n_prompt_tokens": n_prompt or 0, "n_ctx": n_context or 0} if is_known else {}
-    return APIError(400, TOO_LONG_WORDS + message, TOO_LONG, param, numbers=numbers)
+    return APIError(400, TOO_LONG_WORDS + message + ALSO_TOO_LONG, TOO_LONG, param, numbers=numbers)
 
 
 def invalid(failures: Sequence[Mapping[str, Any]], place: str = "") -> APIError:
