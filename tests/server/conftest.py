@@ -105,7 +105,6 @@ def served(
 
     given = path_model(default) if presets is None else None
     names = ModelList(lambda: others or [], given, aliases, presets, reread)
-
     listener, found, ready = listen(options.host, 0), list[Running](), threading.Event()
 
     async def serve() -> None:
