@@ -105,7 +105,6 @@ def served(
 
     given = path_model(default) if presets is None else None
     names = ModelList(lambda: others or [], given, aliases, presets, reread)
-
     listener, found, ready = listen(options.host, 0), list[Running](), threading.Event()
 
     async def serve() -> None:
@@ -114,8 +113,7 @@ def served(
             async with pool.use(first.name):
                 pass
         app = create_app(options, pool, defaults or {"temperature": 0.7})
-        config = uvicorn.Config(app, log_config=None, lifespan="off")
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
         tools = app.state.server.tools
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         found.append(Running(url, pool, asyncio.get_running_loop(), options.key, opened, tools))

@@ -87,7 +87,7 @@ def test_an_answer_is_stopped_and_goes_on(page: Any, guarded: Running) -> None:
     page.click("#settings >> text=Save")
     page.fill("#input", "Go on for long")
     page.keyboard.press("Enter")
-    playwright.expect(page.locator(".assistant .markdown")).to_have_text(re.compile(".{20}"))
+    playwright.expect(page.locator(".assistant .markdown")).to_have_text(re.compile(".{20}"), timeout=60_000)
     page.keyboard.press("Escape")
     ended(page)
     assert page.inner_text(".assistant .note") == "stopped"

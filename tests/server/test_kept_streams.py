@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from edgeinfer.app.server.kept_streams import KeptStreams
 from edgeinfer.models.store import path_model
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import Running, served
+from tests.waiting import PATIENCE_S, until
 
-PATIENCE_S = 60.0
 CHAT = "/v1/chat/completions"
 ASKED = {"messages": [{"role": "user", "content": "the rain in the tin"}], "temperature": 0, "stream": True}
 
@@ -51,10 +50,7 @@ def text_of(events: bytes) -> str:
 
 
 def until_idle(server: Running) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while any(model.llm.telemetry.queue.n_active for model in server.pool.open):
-        assert time.monotonic() < ends
-        time.sleep(0.01)
+    until(lambda: not any(model.llm.telemetry.queue.n_active for model in server.pool.open))
 
 
 def test_an_answer_goes_on_when_its_client_leaves(endless: Running) -> None:
@@ -110,10 +106,9 @@ def test_whole_answers_and_errors_are_not_kept(endless: Running) -> None:
 
 
 def test_a_whole_answer_still_ends_with_its_client(endless: Running) -> None:
+    whole = {**ASKED, "stream": False, "max_tokens": 50_000}
     with pytest.raises(httpx.ReadTimeout):
-        endless.http().post(
-            CHAT, json={**ASKED, "stream": False, "max_tokens": 50_000}, headers=named("e"), timeout=1.0
-        )
+        endless.http().post(CHAT, json=whole, headers=named("e"), timeout=httpx.Timeout(60, read=1))
     until_idle(endless)
 
 

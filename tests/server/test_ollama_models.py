@@ -262,8 +262,8 @@ def test_a_client_that_leaves_stops_the_pull(monkeypatch: pytest.MonkeyPatch) ->
     assert state.pool.used_s > 0  # the server is not idle meanwhile
 
 
-def test_other_computers_name_no_files_of_this_one() -> None:
-    pool = SimpleNamespace(find=ModelList(list, path_model(Path("one.gguf"))).find)
+def test_other_computers_name_no_files_of_this_one(tiny_model: Path) -> None:
+    pool = SimpleNamespace(find=ModelList(list, path_model(tiny_model)).find)
     for host, key in (("127.0.0.1", None), ("127.0.0.1,10.0.0.7", "secret")):
         state: Any = SimpleNamespace(pool=pool, options=ServerOptions(host=host, key=key))
         assert source_of("https://example.org/far.gguf", state) == "https://example.org/far.gguf"

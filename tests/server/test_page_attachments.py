@@ -210,3 +210,6 @@ def test_chips_fit_a_phone(page: Any, tmp_path: Path) -> None:
     ask(page, "Hi")
     page.click(".user .attachment >> nth=0")
     assert fits_a_phone(page)
+    page.click(".user >> text=Edit")
+    page.wait_for_selector(".editor .chip")
+    assert fits_a_phone(page)

@@ -118,6 +118,10 @@ def test_it_is_used_on_a_phone(page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 700})
     page.click("#menu")
     assert len(find(page, "lighthouse", "3 places in 1 chat")) == 3
+    page.click("#new")  # ends the search
+    page.click("#menu")
+    assert page.locator("#chats .chat").count() == 3
+    assert len(find(page, "lighthouse", "3 places in 1 chat")) == 3
     assert fits_a_phone(page)
     page.click("#chats .result:has-text('Eddystone')")
     page.wait_for_selector(".message.found:has-text('Eddystone')")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.served_tools import ServedTools
 from tests.server.conftest import Running, served
 from tests.unit.app.mcp.conftest import PATHS, PROGRAM, require_package
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 TRUSTED = frozenset({"add", "fail", "hang"})
 
@@ -79,15 +80,21 @@ def test_what_nobody_trusts_is_not_called(tools: Running) -> None:
 def test_a_call_ends_with_its_client(tools: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
 
-    async def hang(name: str, arguments: object, is_stopped: Callable[[], bool]) -> None:
+    def wait(is_stopped: Callable[[], bool]) -> None:
         while not is_stopped():
-            await asyncio.sleep(0.01)
+            time.sleep(0.01)
         ended.set()
 
+    async def hang(name: str, arguments: object, is_stopped: Callable[[], bool]) -> None:
+        await asyncio.to_thread(wait, is_stopped)  # a thread as a real call has it, which cancelling does not end
+
     monkeypatch.setattr(tools.tools, "call", hang)
-    with pytest.raises(httpx.ReadTimeout):
-        tools.http().post("/tools", json={"tool": "notes_hang"}, timeout=0.5)
-    assert ended.wait(30)
+
+    def leave() -> None:
+        with pytest.raises(httpx.ReadTimeout):
+            tools.http().post("/tools", json={"tool": "notes_hang"}, timeout=httpx.Timeout(60, read=0.5))
+
+    until(ended.is_set, leave)  # a slow server may not have begun the first call by then
 
 
 def test_a_server_that_ends_does_not_wait_for_tools_that_start() -> None:

@@ -130,7 +130,7 @@ class KeepsStreams:
             await self._app(scope, receive, send)
             return
         kept = self._streams.begin(identity)
-        answer = _Answer(kept, self._streams, receive, send)
+        answer = _KeptAnswer(kept, self._streams, receive, send)
         try:
             await self._app(scope, answer.receive, answer.send)
         finally:
@@ -141,7 +141,7 @@ class KeepsStreams:
             raise APIError(400, "the answer was cancelled before it began", "cancelled")
 
 
-class _Answer:
+class _KeptAnswer:
     """One request and its response."""
 
     def __init__(self, kept: KeptStream, streams: KeptStreams, receive: Receive, send: Send) -> None:

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.sessions.store import SessionStore
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
-PATIENCE_S = 60.0
 ROOT = Path(__file__).parents[3]
 
 

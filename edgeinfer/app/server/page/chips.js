@@ -6,7 +6,7 @@ import { button, element } from "./elements.js";
 import { sizeText } from "./numbers.js";
 
 export class Chips {
-  /** `tell`: shows why something was not attached, or what else is to be known of it. */
+  /** `tell`: shows why something was not attached (and true), or what else is to be known of it. */
   constructor(place, tell, items = []) {
     this.place = place;
     this.tell = tell;
@@ -23,17 +23,17 @@ export class Chips {
   }
 
   async read(files) {
-    const notices = [];
+    const notices = [], failures = [];
     for (const file of files) {
       try {
         const { name, text, notice } = await readFile(file);
         this.add(name, text);
         if (notice) notices.push(notice);
       } catch (reason) {
-        notices.push(reason.message);
+        failures.push(reason.message);
       }
     }
-    this.tell(notices.join("\n"));
+    this.tell([...failures, ...notices].join("\n"), failures.length > 0);
   }
 
   /** Attach a pasted text under a name that is still free. Throws an Error if it is too long. */

@@ -12,7 +12,7 @@ export class Composer {
   constructor(actions) {
     this.actions = actions;
     this.pasted = null; // the attachment that was pasted last
-    this.chips = new Chips($("chips"), (text) => this.tell(text));
+    this.chips = new Chips($("chips"), (text, isFault) => this.tell(text, isFault));
     on("composer", "submit", (event) => { event.preventDefault(); this.send(); });
     on("input", "input", () => this.fit());
     on("input", "keydown", (event) => this.typed(event));
@@ -24,8 +24,9 @@ export class Composer {
   }
 
   /** Say below the chips what became of files. */
-  tell(text) {
+  tell(text, isFault = false) {
     $("attach-note").textContent = text;
+    $("attach-note").classList.toggle("fault", isFault);
     $("attach-note").hidden = !text;
   }
 
@@ -71,7 +72,7 @@ export class Composer {
         this.pasted = this.chips.addPasted(text);
         this.tell("Attached, as it is long; paste again to have it in the message.");
       } catch (reason) {
-        this.tell(reason.message);
+        this.tell(reason.message, true);
       }
     }
   }

@@ -300,7 +300,7 @@ class Page {
   // ---- the person ----
 
   listen() {
-    on("new", "click", () => { this.open(this.empty()); $("input").focus(); });
+    on("new", "click", () => { this.side.endSearch(); this.open(this.empty()); $("input").focus(); });
     on("import", "click", () => $("file").click());
     on("file", "change", () => { if ($("file").files[0]) this.import($("file").files[0]); $("file").value = ""; });
     on("delete-all", "click", () => this.forgetAll());

@@ -71,10 +71,15 @@ export class Side {
       $("chats").querySelector(".result")?.click();
     } else if (event.key === "Escape" && $("search").value) {
       event.stopPropagation();
-      $("search").value = "";
-      this.show();
+      this.endSearch();
       $("search").focus();
     }
+  }
+
+  /** List all chats again. */
+  endSearch() {
+    $("search").value = "";
+    this.show();
   }
 
   /** Begin a search. */

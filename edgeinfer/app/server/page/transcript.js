@@ -49,7 +49,10 @@ export class Transcript {
       this.views.set(message.number, view);
       return view.element;
     }));
-    if (!messages.length) this.place.append(element("p", { class: "empty" }, "What do you want to ask?"));
+    if (!messages.length) {
+      this.place.append(element("p", { class: "empty" }, "What do you want to ask?",
+        element("small", {}, "Text files can be dropped or pasted here, or attached with the clip below.")));
+    }
     for (const number of unfolded) if (this.views.has(number)) this.views.get(number).folded.open = true;
     this.place.scrollTop = top ?? this.place.scrollHeight;
     this.showWay();
