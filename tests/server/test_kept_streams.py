@@ -144,19 +144,22 @@ def test_a_stream_that_is_stopped_while_its_model_opens_is_refused(
         assert resumed(server, "f").status_code == 404
 
 
-def test_the_oldest_streams_make_room_and_those_that_are_over_first() -> None:
+def test_the_oldest_streams_that_are_over_make_room() -> None:
     async def scenario() -> None:
         streams = KeptStreams(most=3, most_bytes=100)
-        runs, over, last = (streams.begin(name) for name in "abc")
-        over.add(b"x" * 60)
+        runs, over, _, later = (streams.begin(name) for name in "abcd")
+        streams.make_room()
+        assert all(streams.get(name) for name in "abcd")  # all run
         over.end()
-        streams.begin("d")
         streams.make_room()
         assert [streams.get(name) is not None for name in "abcd"] == [True, False, True, True]
         runs.add(b"x" * 101)
+        later.end()
         streams.make_room()
-        assert streams.get("a") is None
-        assert (runs.is_over, runs.stopped.is_set()) == (True, False)  # its own client still gets it
+        assert [streams.get(name) is not None for name in "abcd"] == [True, False, True, False]
+        assert streams.stop("a")
+        assert (runs.stopped.is_set(), runs.is_over) == (True, True)
+        last = streams.begin("e")
         last.add(b"kept")
         streams.close()
         assert last.stopped.is_set()

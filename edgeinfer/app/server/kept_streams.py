@@ -21,7 +21,7 @@ MOST_ID = 500
 """Most characters of an id."""
 MOST_STREAMS = 100
 MOST_BYTES = 64 << 20
-"""Most bytes of all kept streams."""
+"""Most streams, and most bytes of all, while some of them are over."""
 STREAMED = ("text/event-stream", "application/x-ndjson")
 GONE = 499
 """The status of an answer whose client left before it began."""
@@ -105,9 +105,15 @@ class KeptStreams:
         kept.end()
 
     def make_room(self) -> None:
-        """Forget the oldest streams, those that are over first, while there are too many or too long ones."""
-        while self._kept and (len(self._kept) > self._most or self._n_bytes() > self._most_bytes):
-            self.drop(next((each for each in self._kept.values() if each.is_over), next(iter(self._kept.values()))))
+        """Forget the oldest streams that are over while there are too many or too long ones.
+
+        Those that run stay, so that they can be stopped; there are no more of them than answers at a time.
+        """
+        while len(self._kept) > self._most or self._n_bytes() > self._most_bytes:
+            oldest = next((each for each in self._kept.values() if each.is_over), None)
+            if oldest is None:
+                return
+            self.drop(oldest)
 
     def close(self) -> None:
         """Stop all streams."""
