@@ -90,7 +90,7 @@ def test_doctor_and_the_models_screen_say_what_a_plan_says(tiny: Path, tmp_path:
     sizes = ", ".join(
         f"{name} {size_text(planned[part])}"
         for name, part in zip(("weights", "KV cache", "buffers", "program"), PARTS, strict=True)
-    )
+    ).replace(", program", f" (drafts {size_text(planned['draft_bytes'])}), program")
     total = size_text(planned["total_bytes"])
     assert f"tiny takes {total} at a context of 512: {sizes}" in finding.message
     entry = ModelEntry("tiny", "file", None, tiny.stat().st_size, path=tiny)

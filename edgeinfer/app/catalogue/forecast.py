@@ -34,7 +34,7 @@ class Forecast:
 
     n_context           context length in tokens that the forecast is for
     fits                whether it can be run: as a whole, or with weights read from disk
-    ram_bytes           memory: the sum of weight_bytes, kv_bytes, buffer_bytes and the program
+    ram_bytes           memory: the sum of weight_bytes, kv_bytes, buffer_bytes (draft_bytes among them) and the program
     available_bytes     available memory
     streamed_bytes      weight bytes read from disk for every token; 0 if all weights stay in memory
     decode_tok_s        decode rate at the start of a conversation; full_decode_tok_s: when the context is full
@@ -67,6 +67,7 @@ class Forecast:
     architecture: str = ""
     licence: str = ""
     title: str = ""
+    draft_bytes: int = 0
 
 
 def by_size(nbytes: int, n_context: int, available_bytes: int, note: str = "") -> Forecast:
@@ -133,6 +134,7 @@ def forecast_of(
         measured=measured or MeasuredSpeeds(),
         plan=plan.line,
         n_context_trained=spec.n_context_trained,
+        draft_bytes=plan.need.draft_bytes,
     )
     try:
         found = _predicted(found, spec, file, profile, kv, fingerprint)
@@ -176,6 +178,7 @@ def _predicted(
         weight_bytes=need.weight_bytes,
         kv_bytes=need.kv_bytes,
         buffer_bytes=need.buffer_bytes,
+        draft_bytes=need.draft_bytes,
     )
     if kept is not None:
         found = replace(found, streamed_bytes=kept.flash_bytes)

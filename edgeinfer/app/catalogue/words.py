@@ -129,7 +129,8 @@ def detail_lines(entry: ModelEntry, found: Forecast | None) -> list[str]:
 
 
 def _memory_line(found: Forecast) -> str:
-    need = MemoryNeed(found.weight_bytes, 0, found.kv_bytes, found.buffer_bytes, found.n_context)
+    sizes = found.weight_bytes, 0, found.kv_bytes, found.buffer_bytes, found.n_context
+    need = MemoryNeed(*sizes, draft_bytes=found.draft_bytes)
     return (
         f"memory: {size_text(found.ram_bytes)} of {size_text(found.available_bytes)} available at a context of "
         f"{found.n_context} ({need.parts_text}); fits: {fit_word(found)}"
