@@ -21,6 +21,7 @@ import numpy as np
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.limits import limits_for, limits_with_states, memory_for_model, memory_need
+from edgeinfer.engine.requests.noise import Doubles, Noise
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.pool import Pool
@@ -28,7 +29,15 @@ from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafters.draft_model import Chain
 from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAP_EDGES, GAPS, MOST_CHAINED, TOKEN_BITS
+from edgeinfer.engine.speculation.records import (
+    BEST,
+    FIRST_BUCKET,
+    GAP_EDGES,
+    GAPS,
+    MOST_CHAINED,
+    STANDINGS,
+    TOKEN_BITS,
+)
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
@@ -180,20 +189,24 @@ class DraftModelPolicy:
         """`first_bucket`: index of the first bucket of its draft source in the counts."""
         self._follower = follower
         self._chain = chain
-        self._rank_0 = slice(first_bucket + FIRST_BUCKET, first_bucket + FIRST_BUCKET + GAPS)
+        self._buckets = slice(first_bucket + FIRST_BUCKET, first_bucket + FIRST_BUCKET + STANDINGS)
+        self._noise: Noise | None = None
+        self._n_drawn = 0
+        self._usual_win = FIRST_CHANCE
         self._token_s = 0.0
         self._n_unasked = UNASKED
         self.seconds = 0.0
         """Seconds spent for the current pass."""
 
-    def begin(self) -> None:
-        """Called before each pass: nothing has been drafted."""
+    def begin(self, noise: Noise | None = None, n_drawn: int = 0) -> None:
+        """Called before each pass: nothing has been drafted. `n_drawn`: number of the next draw, with that noise."""
+        self._noise, self._n_drawn = noise, n_drawn
         self._chain.clear()
         self.seconds = 0.0
 
     def ask(self, history: Sequence[int], acceptance: AcceptanceEstimator, offer: Offer) -> bool:
         """Run the draft model if that should pay. Returns whether it drafted anything."""
-        usual, by_gap = self._acceptance(acceptance)
+        usual, chances = self._acceptance(acceptance)
         is_due = self._n_unasked >= UNASKED
         most = min(offer.most, MOST_CHAINED)
         if most < 1:
@@ -209,9 +222,9 @@ class DraftModelPolicy:
             self.seconds += asked_s
             if self._follower.n_run <= FEW:
                 self._token_s += (asked_s - self._token_s) * (RECENT if self._token_s else 1.0)
-            gap = int(row[0]) >> TOKEN_BITS
-            token = self._chain.add(row)
-            reach *= by_gap[_gap_class(gap)]
+            rank, chance = self._best(row, chances, acceptance)
+            token = self._chain.add(row, rank)
+            reach *= chance
             expected += reach
             n_rows = self._chain.n_rows
             if n_rows >= most or not (offer.is_fixed or self._pays_more(offer, usual, reach, expected, n_rows)):
@@ -224,13 +237,29 @@ class DraftModelPolicy:
         """Called when the session is over."""
         self._follower.close()
 
-    def _acceptance(self, acceptance: AcceptanceEstimator) -> tuple[float, list[float]]:
-        """Probability that the draft model's likeliest token is right: overall, and by its lead over the second."""
-        counts = acceptance.counts[self._rank_0]
+    def _acceptance(self, acceptance: AcceptanceEstimator) -> tuple[float, Doubles]:
+        """Probability that the draft model's best token is right; and that of each token by its rank and gap."""
+        counts = acceptance.counts[self._buckets].reshape(BEST, GAPS)
         seen, accepted = counts["seen"].astype(float), counts["accepted"].astype(float)
-        usual = (accepted.sum() + FIRST_WEIGHT * FIRST_CHANCE) / (seen.sum() + FIRST_WEIGHT)
-        by_gap = (accepted + FIRST_WEIGHT * usual) / (seen + FIRST_WEIGHT)
-        return float(usual), by_gap.tolist()
+        usual = (accepted[0].sum() + FIRST_WEIGHT * FIRST_CHANCE) / (seen[0].sum() + FIRST_WEIGHT)
+        likeliest = (accepted[0] + FIRST_WEIGHT * usual) / (seen[0] + FIRST_WEIGHT)
+        lower = np.exp(-np.array((0, *GAP_EDGES)) / 16) * (1 - usual) / 2
+        first = np.vstack([likeliest, np.broadcast_to(lower, (BEST - 1, GAPS))])
+        return float(usual if self._noise is None else self._usual_win), (accepted + FIRST_WEIGHT * first) / (
+            seen + FIRST_WEIGHT
+        )
+
+    def _best(self, row: Int32s, chances: Doubles, acceptance: AcceptanceEstimator) -> tuple[int, float]:
+        """Rank and probability of the token that most probably follows; the noise decides too where one is drawn."""
+        if self._noise is None:
+            return 0, float(chances[0, _gap_class(int(row[0]) >> TOKEN_BITS)])
+        classes = np.searchsorted(GAP_EDGES, row >> TOKEN_BITS, side="right")
+        tokens = (row & ((1 << TOKEN_BITS) - 1)).astype(np.int64)
+        noise = self._noise.exponentials(self._n_drawn + self._chain.n_rows, tokens)
+        wins = acceptance.win_chances(chances[np.arange(BEST), classes], -np.log(noise))
+        rank = int(wins.argmax())
+        self._usual_win += (float(wins[rank]) - self._usual_win) * RECENT
+        return rank, float(wins[rank])
 
     def _pays(self, offer: Offer, chance: float, most: int) -> bool:
         """Whether some number of draft tokens, at the usual acceptance, would be better than none."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeinfer.engine.requests.drafting import ALONE, Draft, DraftReport, OtherWork, SourceCount, Walk
+from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.speculation.draft_model import DraftModelPolicy, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
@@ -22,6 +23,7 @@ from edgeinfer.engine.speculation.records import (
     BEST,
     CANDIDATE,
     DRAFT_SOURCES,
+    DRAW,
     EACH,
     MOST,
     PROPOSED,
@@ -40,6 +42,8 @@ LOGITS, LOGITS_AT = struct.Struct("=4q"), offset_of(TREE, "logits")
 """Fields logits, logits_stride, peaks and peaks_stride of a tree: one call is faster than four assignments;"""
 WANTED, WANTED_AT = struct.Struct("=4q"), offset_of(TREE, "n_log")
 """fields n_log, n_vocab, most and deepest;"""
+NOISE, NOISE_AT = struct.Struct("=Qq"), offset_of(TREE, "noise")
+"""fields noise and n_drawn;"""
 N_PATH, N_PATH_AT = struct.Struct("=q"), offset_of(TREE, "n_path")
 BESIDE, BESIDE_AT = struct.Struct("=qd"), offset_of(TREE, "beside")
 """fields beside and beside_expected;"""
@@ -59,6 +63,7 @@ TREE_ARRAYS = (
     ("heap", (MOST * EACH, 2), "i4"),
     ("path", (MOST,), "i4"),
     ("chosen", (MOST,), "i4"),
+    ("draws", (MOST,), DRAW),
     ("tally", (DRAFT_SOURCES, 2), "i8"),
 )
 
@@ -84,6 +89,8 @@ class SessionDrafts:
         self._reading = reading
         self._introduce(self._tables)
         self._acceptance = shared.acceptance[False]
+        self._noise: Noise | None = None
+        self._n_begun = 0
         self._asking: DraftModelPolicy | None = None
         chain = self._tables.get(DRAFT_MODEL)
         if shared.draft_model is not None and isinstance(chain, draft_model_drafter.Chain):
@@ -142,13 +149,14 @@ class SessionDrafts:
         self._fields["readers"], self._fields["n_readers"] = self._readers.ctypes.data, len(readers)
         self._fields["learners"], self._fields["n_learners"] = self._learners.ctypes.data, len(learners)
 
-    def begin(self, history: Sequence[int], *, sampled: bool) -> None:
+    def begin(self, history: Sequence[int], noise: Noise | None = None) -> None:
         """Start a text to continue, any part of which may be known already."""
+        self._noise, self._n_begun = noise, len(history)
         self._log.begin(history)
         self._shared.make_room(self)
         for tables in self._tables.values():
             tables.reserve(self._log.n_tokens)
-        self._acceptance = self._shared.acceptance[sampled]
+        self._acceptance = self._shared.acceptance[noise is not None]
         self._fields["acceptance"] = self._acceptance.address
         self._fields["costs"] = self._shared.costs.address
         self._shared.costs.begin()
@@ -173,8 +181,10 @@ class SessionDrafts:
         most = max(1, min(most, MOST - beside.n_tokens))
         BESIDE.pack_into(self._bytes, BESIDE_AT, min(beside.n_tokens, MOST - most), beside.expected)
         WANTED.pack_into(self._bytes, WANTED_AT, log.n_tokens, self._shared.n_vocab, min(most, MOST), deepest)
+        n_drawn = len(history) - self._n_begun
+        NOISE.pack_into(self._bytes, NOISE_AT, *((0, -1) if self._noise is None else (self._noise.key, n_drawn)))
         if self._asking is not None:
-            self._asking.begin()
+            self._asking.begin(self._noise, n_drawn)
         n_nodes = self._shared.grow(self._address)
         asking = self._asking if beside is ALONE else None  # others would wait for it
         if asking is not None and asking.ask(history, self._acceptance, self._offer(n_nodes, most, deepest)):
@@ -219,6 +229,8 @@ class SessionDrafts:
         n_path, n_nodes = len(walked.path), len(draft.tokens)
         arrays["path"][:n_path] = walked.path
         arrays["chosen"][:n_path] = walked.tokens
+        for place, draw in enumerate(walked.draws):
+            arrays["draws"][place] = (0, 0, 0, 0.0) if draw is None else draw.record
         N_PATH.pack_into(self._bytes, N_PATH_AT, n_path)
         self._shared.learn(self._address)
         asked_s = 0.0 if self._asking is None else self._asking.seconds

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.requests.drafting import ALONE, ROOT, Draft, OtherWork, Speculator, Walk
+from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.graph.step import Floats, Int32s
@@ -45,7 +46,7 @@ class Drafting:
         self._make = make
         self.walks: list[tuple[Draft, Walk]] = []
 
-    def begin(self, history: Sequence[int], *, sampled: bool) -> None:
+    def begin(self, history: Sequence[int], noise: Noise | None = None) -> None:
         self.begun = list(history)
 
     expected = 1.0
