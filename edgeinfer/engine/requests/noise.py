@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.engine.speculation.records import STEP, STIR_FIRST, STIR_SECOND
-
 Doubles = NDArray[np.float64]
 Int64s = NDArray[np.int64]
+STEP, STIR_FIRST, STIR_SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+"""SplitMix64's constants."""
 MASK = (1 << 64) - 1
 FACTORS = tuple(map(np.uint64, (STEP, STIR_FIRST, STIR_SECOND)))
 SHIFTS = tuple(map(np.uint64, (30, 27, 31, 12)))

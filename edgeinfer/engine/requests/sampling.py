@@ -105,7 +105,7 @@ class Distribution:
     @property
     def probabilities(self) -> Doubles:
         """Probabilities of the tokens, which sum to 1: float64[C]."""
-        return self.weights / self.weights.sum()
+        return np.asarray(self.weights / self.weights.sum(), np.float64)
 
     @property
     def record(self) -> tuple[int, int, int, float]:
@@ -137,6 +137,8 @@ class Sampler:
         self._suppressed_ids = sorted(self.suppressed)
         self.seed = int.from_bytes(os.urandom(4), "little") if settings.seed is None else settings.seed
         self.noise = Noise.of(self.seed)
+        self.drawn_from: Distribution | None = None
+        """What the last token was drawn from; None if none was."""
         penalties = settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty
         self.takes_likeliest = settings.temperature == 0 and penalties == (1, 0, 0) and not settings.logit_bias
         """Whether the token is always the one with the highest of the model's own logits, if that is not suppressed."""
@@ -157,7 +159,8 @@ class Sampler:
             if peaks is not None and shifted is logits and (found := _most_likely_by_peaks(logits, peaks)) is not None:
                 return found
             return _most_likely(shifted)
-        return self.distribution(logits, history).draw(self.noise, n)
+        self.drawn_from = self.distribution(logits, history)
+        return self.drawn_from.draw(self.noise, n)
 
     def distribution(self, logits: NDArray[np.float32], history: Sequence[int]) -> Distribution:
         """The distribution that `choose` draws from.

@@ -91,11 +91,10 @@ class TokenChooser:
 
     def _chosen(self, logits: Floats, history: Sequence[int], draws: Draws, peaks: Floats | None = None) -> int:
         """The token that the sampler chooses after the history."""
-        n = len(history) - self._n_prompt
-        if self.noise is None:
-            return self._sampler.choose(logits, history, n, peaks)
-        draws.append(drawn_from := self._sampler.distribution(logits, history))
-        return drawn_from.draw(self.noise, n)
+        token = self._sampler.choose(logits, history, len(history) - self._n_prompt, peaks)
+        if self.noise is not None:
+            draws.append(self._sampler.drawn_from)
+        return token
 
     def _choose_allowed(self, logits: Floats, history: list[int], draws: Draws) -> int:
         """The token after the history that a constraint allows, with its log probability. `logits`: float32[V]."""

@@ -89,7 +89,7 @@ class AcceptanceEstimator:
         below, right = places - low, columns - left
         upper = self.wins[low, left] * (1 - right) + self.wins[low, left + 1] * right
         lower = self.wins[low + 1, left] * (1 - right) + self.wins[low + 1, left + 1] * right
-        return upper * (1 - below) + lower * below
+        return np.asarray(upper * (1 - below) + lower * below, np.float64)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The counts, to be saved, or to be overwritten by saved ones."""

@@ -46,8 +46,6 @@ FIRST_NOISE, NOISE_STEP = -2.0, 0.3
 """FIRST_NOISE on, in steps of NOISE_STEP; of 1,500 numbers two lie outside."""
 SHARE_BITS = 12
 """Bits of a hash that the table of Gumbel noise is indexed by."""
-STEP, STIR_FIRST, STIR_SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-"""SplitMix64's constants, for `loops.noise` and `requests.noise`."""
 
 
 def offset_of(record: np.dtype[np.void], field: str) -> int:

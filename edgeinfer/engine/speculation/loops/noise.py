@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.engine.speculation.records import SHARE_BITS, STEP, STIR_FIRST, STIR_SECOND
+from edgeinfer.engine.requests.noise import STEP, STIR_FIRST, STIR_SECOND
+from edgeinfer.engine.speculation.records import SHARE_BITS
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 

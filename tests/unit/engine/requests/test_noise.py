@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from edgeinfer.engine.requests.noise import AT_ONCE, MASK, Noise, stirred
+from edgeinfer.engine.requests.noise import AT_ONCE, MASK, STEP, Noise, stirred
 from edgeinfer.engine.requests.sampling import Distribution
-from edgeinfer.engine.speculation.records import STEP
 
 CELLS = 12
 STRANGE = 1e-4

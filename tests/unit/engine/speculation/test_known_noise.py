@@ -1,15 +1,18 @@
-"""Drafts of sampled text: candidates are ranked with their noise known, and counted by their probabilities."""
+"""Drafts of sampled text: ranked with the noise known, counted by probabilities, and without effect on the text."""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.drafting import Draft, Walk, walk
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.sampling import Distribution
+from edgeinfer.engine.scheduler.batcher import Prompt
 from edgeinfer.engine.scheduler.token_choice import Draws
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.drafts import ModelDrafts
@@ -19,6 +22,9 @@ from tests.unit.engine.speculation.drafting import N_VOCAB, SECONDS, logits_for,
 
 SHARES = np.array([0.4, 0.2, 0.15, 0.1, 0.1, 0.05])
 PROMPT = [5, 17, 60, 5, 18]
+SEEDS = range(24)
+PENALISED = {"temperature": 0.9, "repeat_penalty": 1.2, "presence_penalty": 0.2, "frequency_penalty": 0.1}
+MESSAGES = [{"role": "user", "content": "the rain in the inn and the rain in the inn"}]
 
 
 def law(token: int) -> Distribution:
@@ -150,3 +156,26 @@ def test_of_exact_estimates_the_table_of_wins_is_the_formula() -> None:
         assert acceptance.win_chances(np.full(50, p), gumbels) == pytest.approx(wanted, abs=0.015)
     assert (np.diff(acceptance.wins, axis=0) >= 0).all()
     assert (np.diff(acceptance.wins, axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.7}, PENALISED, {"temperature": 1.3, "top_k": 0, "min_p": 0.0}])
+def test_a_seed_gives_the_same_text_with_drafts_and_without_alone_and_in_a_batch(
+    tiny_model: Path, home: Path, options: dict[str, float]
+) -> None:
+    prompts = [Prompt(MESSAGES, {"seed": seed, "max_tokens": 40, **options}) for seed in SEEDS]  # type: ignore[typeddict-item]
+    with load(tiny_model, threads=1, spec="off", n_sessions=4) as llm:
+        plain = [llm.chat(MESSAGES, **prompt.options).read() for prompt in prompts]
+        together = {answer.number: answer.text for answer in llm.batch(prompts, parallel=4)}
+    assert [together[seed] for seed in SEEDS] == plain
+    assert len(set(plain)) > len(plain) / 2
+    n_accepted = 0
+    with load(tiny_model, threads=1, spec=8, n_sessions=4) as llm:
+        together = {answer.number: answer.text for answer in llm.batch(prompts, parallel=4)}
+        for prompt, expected in zip(prompts, plain, strict=True):
+            stream = llm.chat(MESSAGES, **prompt.options)
+            assert stream.read() == expected
+            assert stream.stats is not None
+            assert stream.stats.draft is not None
+            n_accepted += sum(source.accepted for source in stream.stats.draft.sources.values())
+    assert [together[seed] for seed in SEEDS] == plain
+    assert n_accepted > len(plain)  # drafts did take part
