@@ -138,7 +138,8 @@ def _is_finite(array: NDArray[Any]) -> bool:
 def start(acceptance: AcceptanceEstimator, draft_sources: Mapping[str, int], version: int, mode: str) -> None:
     """Load the counts that every model starts with. `draft_sources`: number of buckets of each.
 
-    Draft sources that are not in those counts start from nothing, and then combinations of buckets do so too.
+    Draft sources that are not in those counts start from nothing, and then combinations of buckets do so too. Where
+    there is no table of wins, it begins as if estimates were exact.
     """
     with (importlib.resources.files(__package__) / STARTING_COUNTS).open("rb") as file, np.load(file) as arrays:
         if "version" not in arrays.files or int(arrays["version"]) != version:
@@ -156,7 +157,8 @@ def start(acceptance: AcceptanceEstimator, draft_sources: Mapping[str, int], ver
                 acceptance.weights[place] = weights[known[name][0]]
         acceptance.weights[len(draft_sources)] = weights[len(names)]
         acceptance.calibration[:] = arrays[f"{mode}.calibration"]
-        acceptance.wins[:] = arrays[f"{mode}.wins"]
+        if f"{mode}.wins" in arrays.files:
+            acceptance.wins[:] = arrays[f"{mode}.wins"]
         if list(draft_sources) == names:
             acceptance.joint[arrays[f"{mode}.places"]] = arrays[f"{mode}.joint"]
 
