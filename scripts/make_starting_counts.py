@@ -1,9 +1,10 @@
 """Makes the counts that drafting starts with: how often candidates of each bucket were accepted, on many kinds of text.
 
-Run from the repository root: `python scripts/make_starting_counts.py MODEL.gguf [--out FILE]`. The model answers the
-questions below, and questions about passages of this project's documentation, greedily and sampled, and verifies trees
-of 16 drafted tokens. The counts do not depend on a vocabulary or a model; they only say how much each draft source can
-be trusted. None of the questions comes from a benchmark. Takes some minutes.
+Run from the repository root: `python scripts/make_starting_counts.py MODEL.gguf [--out FILE] [--mode sampled]`; with a
+mode, the counts of the other one stay as they are in the file. The model answers the questions below, and questions
+about passages of this project's documentation, greedily and sampled as in `edgeinfer chat`, and verifies trees of 16
+drafted tokens. The counts do not depend on a vocabulary or a model; they only say how much each draft source can be
+trusted. None of the questions comes from a benchmark. Takes some minutes.
 """
 
 from __future__ import annotations
@@ -111,13 +112,23 @@ def answer(model: Path, led: Sequence[tuple[str, ...]], sampled: bool, files: tu
         return llm.drafts
 
 
+def kept(path: Path, mode: str) -> dict[str, np.ndarray]:
+    """The counts of a mode in a file."""
+    with np.load(path) as arrays:
+        return {name: arrays[name] for name in arrays.files if name.startswith(f"{mode}.")}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--out", type=Path, default=ROOT / "edgeinfer" / "engine" / "speculation" / STARTING_COUNTS)
+    parser.add_argument("--mode", choices=tuple(MODES.values()), help="count only this kind of text anew")
     options = parser.parse_args()
     arrays: dict[str, np.ndarray] = {}
     for sampled, mode in MODES.items():
+        if options.mode not in (None, mode):
+            arrays |= kept(options.out, mode)
+            continue
         with tempfile.TemporaryDirectory() as home:
             os.environ["EDGEINFER_HOME"] = home
             led = list(conversations())

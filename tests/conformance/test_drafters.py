@@ -45,7 +45,7 @@ def test_buckets_are_within_what_a_draft_source_can_bucket(alone: str) -> None:
     session = drafts.session()
     text = repeating(300)
     follow(session, text, 150, most=32)
-    session.begin(text, sampled=False)
+    session.begin(text)
     session.draft(text, 32, 16)
     n_candidates = int(session._fields["n_candidates"])
     candidates = session._arrays["candidates"][:n_candidates]

@@ -1,8 +1,8 @@
 """The gain from speculation: conversations run with and without it, by category and in total, as tables and JSON.
 
-In: `DraftRun`s. Out: `DraftRow`s and a calibration, lines of text, or a dict that `json` can write. Speedups use
-medians over repeats; totals add up tokens and seconds. Spec-Bench's eight small categories form one group, MT-Bench, as
-in its own tables. Measures nothing.
+In: `DraftRun`s. Out: `DraftRow`s and a calibration, lines of text, or a dict that `json` can write. Rows with the
+settings of `edgeinfer chat` lead, with all its questions first. Speedups use medians over repeats; totals add up tokens
+and seconds. Spec-Bench's eight small categories form one group, MT-Bench, as in its own tables. Measures nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
-from edgeinfer.app.bench.subject import DraftRun
+from edgeinfer.app.bench.subject import AS_CHAT, DraftRun
 
 MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 GROUPS = MappingProxyType(dict.fromkeys(MT_BENCH, "mt_bench"))
@@ -22,7 +22,7 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class DraftRow:
-    """One group of questions answered one way, without loops.
+    """One group of questions answered one way with one sampling, without loops.
 
     speedup     seconds of plain decoding divided by seconds with drafts
     modelled    the same from the measured or assumed costs of passes, without the time of drafting itself; None if
@@ -42,11 +42,15 @@ class DraftRow:
     n_differing: int
     slowest: float | None
     sizes: Mapping[int, float]
+    sampling: str = AS_CHAT
 
 
 @dataclass(frozen=True, slots=True)
 class DraftFigures:
-    """All figures. `calibration`: by way, then candidates, their mean estimated probability and the share accepted."""
+    """All figures. `calibration`: by way, then candidates, their mean estimated probability and the share accepted.
+
+    Its keys are the ways for the first sampling; for others, they begin with the sampling's name.
+    """
 
     rows: tuple[DraftRow, ...]
     calibration: Mapping[str, tuple[tuple[int, float, float], ...]]
@@ -54,17 +58,21 @@ class DraftFigures:
 
 def draft_figures(conversations: Sequence[Sequence[DraftRun]]) -> DraftFigures:
     """Compute the figures of conversations, each given with its runs."""
-    groups: dict[str, list[Sequence[DraftRun]]] = {}
-    for runs in conversations:
-        category = runs[0].category
-        groups.setdefault(GROUPS.get(category, category), []).append(runs)
-    if len(groups) > 1:
-        groups[ALL] = list(conversations)
-    rows = tuple(_row(group, way, led) for group, led in groups.items() for way in WAYS)
-    return DraftFigures(rows, {way: _calibration(conversations, way) for way in WAYS})
+    rows: list[DraftRow] = []
+    calibration: dict[str, tuple[tuple[int, float, float], ...]] = {}
+    for place, sampling in enumerate(dict.fromkeys(run.sampling for runs in conversations for run in runs)):
+        led = [[run for run in runs if run.sampling == sampling] for runs in conversations]
+        groups: dict[str, list[Sequence[DraftRun]]] = {ALL: [*led]}
+        for runs in led:
+            groups.setdefault(GROUPS.get(runs[0].category, runs[0].category), []).append(runs)
+        if len(groups) == 2:
+            del groups[ALL]
+        rows += [_row(group, way, sampling, each) for group, each in groups.items() for way in WAYS]
+        calibration |= {f"{sampling} {way}" if place else way: _calibration(led, way) for way in WAYS}
+    return DraftFigures(tuple(rows), calibration)
 
 
-def _row(group: str, way: str, led: Sequence[Sequence[DraftRun]]) -> DraftRow:
+def _row(group: str, way: str, sampling: str, led: Sequence[Sequence[DraftRun]]) -> DraftRow:
     mine = [[run for run in runs if run.way == way] for runs in led]
     plain = [[run for run in runs if run.way == "off"] for runs in led]
     first = [runs[0] for runs in mine]
@@ -84,6 +92,7 @@ def _row(group: str, way: str, led: Sequence[Sequence[DraftRun]]) -> DraftRow:
         n_differing=sum(any(not run.same for run in runs) for runs in mine),
         slowest=min((ratio for ratio in single if ratio is not None), default=None),
         sizes=_sizes(first),
+        sampling=sampling,
     )
 
 
@@ -144,11 +153,11 @@ def draft_lines(figures: DraftFigures) -> Iterator[str]:
     table = [HEAD, *map(_cells, figures.rows)]
     for line, cells in zip(aligned([cells[:-1] for cells in table]), table, strict=True):
         yield f"{line}  {cells[-1]}"
-    yield "loops are left out; differing: answers that are not those of plain decoding"
-    for row in figures.rows[-2:]:
-        if row.sizes:
+    yield "chat: with the settings of edgeinfer chat; loops are left out; differing: not the answers of plain decoding"
+    for row in figures.rows:
+        if row.sizes and row.group in (ALL, figures.rows[0].group):
             sizes = ", ".join(f"{size}: {share:.0%}" for size, share in row.sizes.items() if share >= 0.005)
-            yield f"tokens checked in a pass, {row.group}, {row.way}: {sizes}"
+            yield f"tokens checked in a pass, {row.sampling}, {row.way}: {sizes}"
     for way, tenths in figures.calibration.items():
         pairs = ", ".join(f"{chance:.2f} {right:.2f}" for _, chance, right in tenths)
         yield f"chance estimated and seen, {way}: {pairs}"
@@ -167,7 +176,7 @@ def draft_json(figures: DraftFigures) -> dict[str, object]:
 def _cells(row: DraftRow) -> tuple[str, ...]:
     sources = sorted(row.sources.items(), key=lambda one: -one[1])
     return (
-        row.group,
+        f"{row.sampling}, {row.group}",
         row.way,
         str(row.n_questions),
         *(_times(value) for value in (row.speedup, row.modelled)),

@@ -1,8 +1,9 @@
 """Measures the gain from speculation: answers each conversation with and without drafting, in alternation.
 
-In: a `BenchOpening`; jobs "drafting", one conversation each. Out: replies with a `DraftRun` for each way and repeat:
-"off", "cold" (drafting knows only what every start has) and "warm" (drafting has learned from earlier conversations,
-never from this one). The order of the ways changes from repeat to repeat.
+In: a `BenchOpening`; jobs "drafting", one conversation each. Out: replies with a `DraftRun` for each sampling, way and
+repeat. Samplings: that of `edgeinfer chat`, with all its settings, and one temperature. Ways: "off", "cold" (drafting
+knows only what every start has) and "warm" (drafting has learned from earlier conversations, never from this one). The
+order of the ways changes from repeat to repeat.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edgeinfer.app.bench.subject import BenchConversation, BenchJob, BenchOpening, BenchReply, DraftRun, NotMeasurable
+from edgeinfer.app.bench.subject import (
+    AS_CHAT,
+    BenchConversation,
+    BenchJob,
+    BenchOpening,
+    BenchReply,
+    Conditions,
+    DraftRun,
+    NotMeasurable,
+)
+from edgeinfer.app.opening.loading import generation_options
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.drafting import Draft, Walk
@@ -26,6 +37,7 @@ LOOP_TOKENS = 24
 LOOP_TIMES = 3
 """if that run comes this many times."""
 DECILES = 10
+SEED = 1
 
 
 def load_for(opening: BenchOpening) -> LLM:
@@ -47,6 +59,29 @@ def load_for(opening: BenchOpening) -> LLM:
     )
 
 
+@dataclass(slots=True)
+class BenchSampling:
+    """One way of sampling: its name, options of answers, the system prompt, and what "warm" has learned with it."""
+
+    name: str
+    options: Options
+    system: str | None
+    learnt: ModelDrafts
+
+
+def samplings_of(how: Conditions, start: ModelDrafts) -> tuple[BenchSampling, ...]:
+    """The samplings to measure; `start`: what drafting knows at first."""
+    chat = generation_options(how.generation)
+    seed = SEED if chat.get("seed") is None else chat["seed"]
+    plain: Options = {"temperature": how.temp, "repeat_penalty": 1.0, "seed": seed}
+    if how.temp:
+        plain |= {"top_p": 0.95, "top_k": 0, "min_p": 0.0}
+    return (
+        BenchSampling(AS_CHAT, {**chat, "seed": seed}, how.generation.system, start.twin()),
+        BenchSampling(f"temp {how.temp:g}" if how.temp else "greedy", plain, None, start.twin()),
+    )
+
+
 class DraftingBench:
     """Runs conversations; what "warm" has learned is kept from job to job."""
 
@@ -57,46 +92,49 @@ class DraftingBench:
         self._start: ModelDrafts = self._llm.drafts
         if self._start.n_primed < self._start.n_vocab:
             self._llm.prime()
-        self._warm = self._start.twin()
-        self._sampling: Options = {"temperature": opening.conditions.temp, "repeat_penalty": 1.0, "seed": 1}
-        if opening.conditions.temp:
-            self._sampling |= {"top_p": 0.95, "top_k": 0, "min_p": 0.0}
+        self._samplings = samplings_of(opening.conditions, self._start)
 
     def run(self, job: BenchJob) -> BenchReply:
         """Run a job's conversation `job.repeats` times in each way; `job.seed` chooses the first way."""
         if job.test != "drafting":
             raise NotMeasurable(f"opened for drafting, so there is no test {job.test!r}")
+        runs = [run for sampling in self._samplings for run in self._run_sampled(job, sampling)]
+        n_tokens = sum(run.n_tokens for run in runs if run.way == "off" and run.repeat == 0)
+        return BenchReply({n_tokens: sum(run.seconds for run in runs)}, drafting=tuple(runs))
+
+    def _run_sampled(self, job: BenchJob, sampling: BenchSampling) -> list[DraftRun]:
+        """Run a job's conversation in all ways with one sampling."""
         (question,) = job.questions
         ways, runs = ("off", "cold", "warm"), []
-        taught = self._warm
+        start, learnt, taught = self._start, sampling.learnt, sampling.learnt
         plain: list[tuple[int, ...]] = []
         for repeat in range(job.repeats):
             for place in range(len(ways)):
                 way = ways[(place + repeat + job.seed) % len(ways)]
-                drafts = None if way == "off" else self._start.twin() if way == "cold" else self._warm.twin(learnt=True)
-                run, answers = self._lead(question, way, repeat, job.n, drafts)
+                drafts = None if way == "off" else start.twin() if way == "cold" else learnt.twin(learnt=True)
+                run, answers = self._lead(question, sampling, job.n, drafts)
                 plain = plain or answers
-                runs.append(replace(run, same=answers == plain))
+                runs.append(replace(run, way=way, repeat=repeat, same=answers == plain))
                 if drafts is not None and way == "warm":
                     taught = drafts
-        self._warm = taught
-        return BenchReply({sum(map(len, plain)): sum(run.seconds for run in runs)}, drafting=tuple(runs))
+        sampling.learnt = taught
+        return runs
 
     def close(self) -> None:
         self._llm.close()
 
     def _lead(
-        self, question: BenchConversation, way: str, repeat: int, n_answer: int, drafts: ModelDrafts | None
+        self, question: BenchConversation, sampling: BenchSampling, n_answer: int, drafts: ModelDrafts | None
     ) -> tuple[DraftRun, list[tuple[int, ...]]]:
         """Run one conversation one way; returns its figures and the tokens of its answers."""
-        messages: list[dict[str, str]] = []
+        messages = [{"role": "system", "content": sampling.system}] if sampling.system else []
         parts: list[_Part] = []
         answers: list[tuple[int, ...]] = []
         with self._llm.session_with(lambda: drafts) as session:
             watch = DraftWatch.over(session.speculator) if session.speculator is not None else None
             for turn in question.turns:
                 messages.append({"role": "user", "content": turn})
-                wanted: Options = {**self._sampling, "max_tokens": n_answer}
+                wanted: Options = {**sampling.options, "max_tokens": n_answer}
                 stream = session.chat(messages, **wanted)
                 shown = Shown.read(stream)
                 messages.append({"role": "assistant", "content": stream.text})
@@ -104,7 +142,7 @@ class DraftingBench:
                 kept = stream.tokens[: loop_start(stream.tokens)]
                 kept_s = shown.seconds(self._llm.detokenize(kept) if len(kept) < len(stream.tokens) else None)
                 parts.append(_Part.of(stream.tokens, len(kept), kept_s, shown.seconds(None), watch))
-        return _joined(question.category, way, repeat, parts, watch), answers
+        return _joined(question.category, sampling.name, parts, watch), answers
 
 
 @dataclass(slots=True)
@@ -211,8 +249,8 @@ class _Part:
         )
 
 
-def _joined(category: str, way: str, repeat: int, parts: Sequence[_Part], watch: DraftWatch | None) -> DraftRun:
-    """Combine the answers of a conversation into one run."""
+def _joined(category: str, sampling: str, parts: Sequence[_Part], watch: DraftWatch | None) -> DraftRun:
+    """Combine the answers of a conversation into one run, the first one without drafts until its caller says more."""
     sizes: Counter[str] = Counter()
     sources: dict[str, tuple[int, int]] = {}
     for part in parts:
@@ -223,8 +261,8 @@ def _joined(category: str, way: str, repeat: int, parts: Sequence[_Part], watch:
     calibration = () if watch is None else tuple((n, chance, right) for n, chance, right in watch.calibration)
     return DraftRun(
         category,
-        way,
-        repeat,
+        "off",
+        0,
         n_tokens=sum(part.n_tokens for part in parts),
         n_kept=sum(part.n_kept for part in parts),
         n_passes=sum(part.n_passes for part in parts),
@@ -235,6 +273,7 @@ def _joined(category: str, way: str, repeat: int, parts: Sequence[_Part], watch:
         sources=sources,
         calibration=calibration,
         looped=any(part.n_kept < part.n_tokens for part in parts),
+        sampling=sampling,
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.setting_groups import GenerationSettings
 from edgeinfer.settings import KVKind, Spec
 
 Turns = tuple[tuple[int, int, int], ...]
@@ -37,6 +38,7 @@ class Conditions:
 
     `ram_bytes`: memory for weights; the cpu device reads the rest from disk in every pass. None: all weights stay in
     memory. `approx`: our own device treats activations below this threshold as zero. None: no activations are dropped.
+    `generation`: what `edgeinfer chat` would answer with; drafting is measured so, and at the temperature `temp`.
     """
 
     model: Path
@@ -47,6 +49,7 @@ class Conditions:
     spec: Spec = "auto"
     verify_cost: Mapping[int, float] = field(default_factory=dict)
     temp: float = 0.0
+    generation: GenerationSettings = field(default_factory=GenerationSettings)
     schedule: str = "auto"
     ram_bytes: int | None = None
     approx: float | None = None
@@ -102,9 +105,15 @@ class OpTime:
     bytes_read: int = 0
 
 
+AS_CHAT = "chat"
+"""Name of the sampling with which `edgeinfer chat` answers."""
+
+
 @dataclass(frozen=True, slots=True)
 class DraftRun:
-    """One conversation run one way ("off", "cold" or "warm"). Answers count from their second token to where they loop.
+    """One conversation run one way ("off", "cold" or "warm"), sampled as `sampling` says.
+
+    Answers count from their second token to where they loop.
 
     n_kept tokens in n_passes took `seconds`, `drafting_s` of them for drafting, and have a modelled cost of `cost`
     passes of one token; n_tokens includes the loops. sizes: passes by the tokens they verified. sources: drafted and
@@ -126,6 +135,7 @@ class DraftRun:
     calibration: tuple[tuple[float, float, float], ...] = ()
     looped: bool = False
     same: bool = True
+    sampling: str = AS_CHAT
 
 
 @dataclass(frozen=True, slots=True)

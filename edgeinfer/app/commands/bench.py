@@ -54,7 +54,14 @@ class BenchFlags:
         typer.Option("--questions", metavar="FILE", help='For chat: one {"category": "…", "turns": ["…"]} per line.'),
     ] = None
     temp: Annotated[
-        float, typer.Option("--temp", metavar="NUMBER", min=0, max=2, help="For chat: temperature of the answers.")
+        float,
+        typer.Option(
+            "--temp",
+            metavar="NUMBER",
+            min=0,
+            max=2,
+            help="For chat: a temperature to measure at, beside the settings of edgeinfer chat.",
+        ),
     ] = 0.0
 
 
@@ -145,6 +152,7 @@ def _conditions(
         spec=load.spec,
         verify_cost=load.verify_cost or {},
         temp=temp,
+        generation=settings.generation,
         schedule=load.schedule,
         ram_bytes=ram_bytes,
         approx=load.approx,

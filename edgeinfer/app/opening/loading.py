@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.app.opening.terminal_face import TerminalFace
 from edgeinfer.load_options import LoadOptions
+from edgeinfer.setting_groups import GenerationSettings
 from edgeinfer.setting_values import Race
 from edgeinfer.settings import Settings
 from edgeinfer.steps import Progress, no_progress
@@ -91,7 +92,11 @@ def load_model(
 
 def answer_options(settings: Settings) -> Options:
     """Answer options from the settings; what is unset is left to the model's author."""
-    wanted = settings.generation
+    return generation_options(settings.generation)
+
+
+def generation_options(wanted: GenerationSettings) -> Options:
+    """Answer options from the settings of generation."""
     options: Options = {"seed": wanted.seed, "max_tokens": wanted.max_tokens}
     if wanted.temp is not None:
         options["temperature"] = wanted.temp

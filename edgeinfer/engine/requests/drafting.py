@@ -3,7 +3,7 @@
 In: tokens with parents, and the token the model chooses after each node. Out: the chosen tokens and the nodes that lead
 there. Works for any tree, however it was drafted: a draft decides how many tokens a pass gives, never which. A
 `PassDrafter` drafts for all texts of the next pass; each text has a `Speculator`, which afterwards gets its logits and
-its walk. Nothing they do can change a text. Knows no models, caches or probabilities.
+its walk. Nothing they do can change a text. Knows no models or caches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
+from edgeinfer.engine.requests.noise import Noise
+from edgeinfer.engine.requests.sampling import Distribution
 from edgeinfer.graph.step import Floats, Int32s
 
 ROOT = -1
@@ -47,10 +49,12 @@ class Walk:
 
     tokens  the chosen tokens in order: the accepted drafted ones and one more
     path    int32[len(tokens)]  the nodes at which the tokens were chosen, root first
+    draws   what each token was drawn from; None if it was not drawn. Empty if no token was
     """
 
     tokens: list[int]
     path: Int32s
+    draws: Sequence[Distribution | None] = ()
 
 
 def root_only(token: int) -> Draft:
@@ -58,11 +62,16 @@ def root_only(token: int) -> Draft:
     return Draft(np.array([token], np.int32), np.array([ROOT], np.int32))
 
 
-def walk(draft: Draft, choose: Callable[[int, list[int]], int], ends: Container[int]) -> Walk:
+def walk(
+    draft: Draft,
+    choose: Callable[[int, list[int]], int],
+    ends: Container[int],
+    draws: Sequence[Distribution | None] = (),
+) -> Walk:
     """Follow the model's choices from the root for as long as they were drafted, or until one of `ends`.
 
     `choose(node, tokens chosen before in this walk)` is called once for each node of the path, in order, as plain steps
-    would call it.
+    would call it. `draws`: what each token was drawn from, which it adds to.
     """
     tokens, parents = draft.tokens.tolist(), draft.parents.tolist()
     chosen: list[int] = []
@@ -72,7 +81,7 @@ def walk(draft: Draft, choose: Callable[[int, list[int]], int], ends: Container[
         chosen.append(token)
         child = None if token in ends else _child(tokens, parents, path[-1], token)
         if child is None:
-            return Walk(chosen, np.array(path, np.int32))
+            return Walk(chosen, np.array(path, np.int32), draws)
         path.append(child)
 
 
@@ -208,8 +217,8 @@ class Speculator(Protocol):
         """Tokens that a pass over the last draft should give."""
         ...
 
-    def begin(self, history: Sequence[int], *, sampled: bool) -> None:
-        """Start a text to continue. `sampled`: its tokens are drawn, rather than the likeliest ones."""
+    def begin(self, history: Sequence[int], noise: Noise | None = None) -> None:
+        """Start a text to continue. `noise`: that of draws 0, 1, … of its tokens; None: they are the likeliest ones."""
         ...
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:

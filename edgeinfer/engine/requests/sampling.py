@@ -2,8 +2,8 @@
 
 In: float32[V] logits, the tokens so far, the number of the draw. Out: one token id, or the exact distribution it is
 drawn from. The chain is llama.cpp's default order: bias, penalties, top-k, top-p, min-p, temperature, draw. The n-th
-draw of a seed uses the n-th number of one PCG64 stream whatever happened before, so draws can be repeated or skipped.
-Knows nothing of text: the generator handles stop strings and end-of-generation tokens.
+draw of a seed uses noise that depends on seed, n and token alone, so draws can be repeated, skipped or foreseen. Knows
+nothing of text: the generator handles stop strings and end-of-generation tokens.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
+from edgeinfer.engine.requests.noise import Doubles, Int64s, Noise
 from edgeinfer.errors import BadSetting, EdgeInferError
-
-Doubles = NDArray[np.float64]
-Int64s = NDArray[np.int64]
 
 NUCLEUS_FIRST = 1024
 """Candidates that top-p sorts at first; eight times as many until they hold enough probability."""
@@ -95,19 +93,30 @@ def _check_bias(logit_bias: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """The tokens that can be drawn and their probabilities, which sum to 1.
+    """The tokens that can be drawn, and weights that their probabilities are proportional to.
 
-    tokens         int64[C]    increasing
-    probabilities  float64[C]
+    tokens   int64[C]    increasing
+    weights  float64[C]  above 0
     """
 
     tokens: Int64s
-    probabilities: Doubles
+    weights: Doubles
 
-    def at(self, uniform: float) -> int:
-        """The token at `uniform` when the tokens, in increasing order, share [0, 1) by probability."""
-        ends = self.probabilities.cumsum()
-        return int(self.tokens[min(int(ends.searchsorted(uniform * ends[-1], side="right")), len(ends) - 1)])
+    @property
+    def probabilities(self) -> Doubles:
+        """Probabilities of the tokens, which sum to 1: float64[C]."""
+        return np.asarray(self.weights / self.weights.sum(), np.float64)
+
+    @property
+    def record(self) -> tuple[int, int, int, float]:
+        """Addresses of tokens and weights, C, and the sum of the weights; valid as long as this exists."""
+        return self.tokens.ctypes.data, self.weights.ctypes.data, len(self.tokens), float(self.weights.sum())
+
+    def draw(self, noise: Noise, n: int) -> int:
+        """The token of draw `n`."""
+        if len(self.tokens) == 1:
+            return int(self.tokens[0])
+        return int(self.tokens[(noise.exponentials(n, self.tokens) / self.weights).argmin()])
 
     def dense(self, n_vocab: int) -> Doubles:
         """Probabilities of the whole vocabulary: float64[V]."""
@@ -127,8 +136,9 @@ class Sampler:
         self.suppressed = frozenset(suppressed) - settings.logit_bias.keys()
         self._suppressed_ids = sorted(self.suppressed)
         self.seed = int.from_bytes(os.urandom(4), "little") if settings.seed is None else settings.seed
-        self._stream: np.random.Generator | None = None  # made when first drawn from: numpy.random is slow to import
-        self._drawn = 0  # numbers taken from the stream
+        self.noise = Noise.of(self.seed)
+        self.drawn_from: Distribution | None = None
+        """What the last token was drawn from; None if none was."""
         penalties = settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty
         self.takes_likeliest = settings.temperature == 0 and penalties == (1, 0, 0) and not settings.logit_bias
         """Whether the token is always the one with the highest of the model's own logits, if that is not suppressed."""
@@ -149,16 +159,8 @@ class Sampler:
             if peaks is not None and shifted is logits and (found := _most_likely_by_peaks(logits, peaks)) is not None:
                 return found
             return _most_likely(shifted)
-        return self.distribution(logits, history).at(self.uniform(n))
-
-    def uniform(self, n: int) -> float:
-        """The n-th number in [0, 1) of this seed's stream."""
-        if self._stream is None or n != self._drawn:
-            bits = np.random.PCG64(self.seed)
-            bits.advance(n)
-            self._stream = np.random.Generator(bits)
-        self._drawn = n + 1
-        return float(self._stream.random())
+        self.drawn_from = self.distribution(logits, history)
+        return self.drawn_from.draw(self.noise, n)
 
     def distribution(self, logits: NDArray[np.float32], history: Sequence[int]) -> Distribution:
         """The distribution that `choose` draws from.
@@ -174,7 +176,7 @@ class Sampler:
             return Distribution(np.array([best]), np.ones(1))
         if shifted[best] == np.inf:
             tokens = tokens[values == np.inf]
-            return Distribution(tokens, np.full(len(tokens), 1 / len(tokens)))
+            return Distribution(tokens, np.ones(len(tokens)))
         if 0 < settings.top_k < len(tokens):
             candidates = _best(values, settings.top_k)
             tokens, values = tokens[candidates], values[candidates]
@@ -186,8 +188,9 @@ class Sampler:
             likely = below_best >= np.log(settings.min_p)
             tokens, below_best = tokens[likely], below_best[likely]
         weights = np.exp(below_best / settings.temperature)
-        possible = weights > 0
-        return Distribution(tokens[possible], weights[possible] / weights.sum())
+        if weights.min() == 0:
+            tokens, weights = tokens[weights > 0], weights[weights > 0]
+        return Distribution(tokens, weights)
 
     def _shifted(self, logits: NDArray[np.float32], history: Sequence[int]) -> NDArray[np.float32]:
         """Logits after bias and penalties; copied only if something changes."""
@@ -275,15 +278,16 @@ def _top_p(candidates: NDArray[np.float32], top_p: float) -> Int64s:
     Holtzman et al., arXiv 1904.09751. The candidate that crosses the threshold is included.
     """
     weights = np.exp(candidates - candidates.max())
-    total = weights.sum(dtype=np.float64)
-    heavy = (weights >= (1 - top_p) * total / (2 * len(weights))).nonzero()[0]  # the rest is too small to matter
-    weights, wanted = weights[heavy], top_p * total
-    n_sorted = min(NUCLEUS_FIRST, len(weights))
+    total, heavy = weights.sum(dtype=np.float64), None
+    if len(weights) > NUCLEUS_FIRST:  # most of so many are too small to matter
+        heavy = (weights >= (1 - top_p) * total / (2 * len(weights))).nonzero()[0]
+        weights = weights[heavy]
+    wanted, n_sorted = top_p * total, min(NUCLEUS_FIRST, len(weights))
     while True:
         highest = np.sort(weights[_best(weights, n_sorted)] if n_sorted < len(weights) else weights)[::-1]
         reached = highest.cumsum(dtype=np.float64)
         if n_sorted == len(weights) or reached[-1] >= wanted:
             break
         n_sorted = min(8 * n_sorted, len(weights))
-    found: Int64s = heavy[_best(weights, min(int(reached.searchsorted(wanted, side="left")) + 1, len(weights)))]
-    return found
+    found = _best(weights, min(int(reached.searchsorted(wanted, side="left")) + 1, len(weights)))
+    return found if heavy is None else heavy[found]

@@ -30,7 +30,7 @@ from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.output import Output, Waiter
 from edgeinfer.engine.scheduler.passes import BatchWork, SequenceLogits
 from edgeinfer.engine.scheduler.stats import DraftSpan, FinishReason, GenerationMeter, RequestProgress, Stats
-from edgeinfer.engine.scheduler.token_choice import TokenChooser, TokenLogprobs
+from edgeinfer.engine.scheduler.token_choice import Draws, TokenChooser, TokenLogprobs
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.allotment import AGED_S, Priority, checked, rank
 
@@ -221,7 +221,7 @@ class ScheduledSequence:
                 if self._opens is not None:
                     self._speculator = self._own = self._opens()
                 if self._speculator is not None:
-                    self._speculator.begin(self._ids, sampled=self.request.sampling.temperature > 0)
+                    self._speculator.begin(self._ids, self._chooser.noise)
                 self._n_reused = self.cached.keep_prefix(self.request.prompt, self.request.scales)
         except BaseException:
             self.end()
@@ -318,10 +318,10 @@ class ScheduledSequence:
         pass_s = time.perf_counter() - work.ready if is_alone else None
         if draft is None or speculator is None:
             nodes = np.arange(len(work.batch.tokens), dtype=np.int32)
-            walked = Walk([chooser.choose(logits, peaks, (), node, []) for node in range(len(logits))], nodes)
+            walked = Walk([chooser.choose(logits, peaks, (), [], node, []) for node in range(len(logits))], nodes)
         else:
-            likeliest = speculator.look(draft, logits, peaks)
-            walked = walk(draft, partial(chooser.choose, logits, peaks, likeliest), chooser.eog)
+            likeliest, draws = speculator.look(draft, logits, peaks), Draws()
+            walked = walk(draft, partial(chooser.choose, logits, peaks, likeliest, draws), chooser.eog, draws)
             if len(walked.path) > 1:
                 self.output.note_sources(self.n_generated, speculator.sources(walked.path))
         path = walked.path + np.int32(given.first) if given.first else walked.path

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from edgeinfer.engine.requests.constrained.constraints import allowed_nodes
 from edgeinfer.engine.requests.drafting import Draft
+from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import Distribution, Sampler
 from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer
 
+Draws: TypeAlias = list[Distribution | None]
+"""What tokens were drawn from, in order; None for one that a constraint forced."""
 MOST_FORCED = 256
 """Most tokens in a row that a constraint forces before the model runs again."""
 
@@ -60,40 +64,51 @@ class TokenChooser:
         return self._sampler.seed
 
     @property
+    def noise(self) -> Noise | None:
+        """The noise of the draws; None if tokens are not drawn."""
+        return self._sampler.noise if self._request.sampling.temperature > 0 else None
+
+    @property
     def is_cut(self) -> bool:
         """Whether a constraint ended the answer for lack of room."""
         return self._constraint is not None and self._constraint.is_cut
 
     def choose(
-        self, logits: Floats, peaks: Floats | None, likeliest: Sequence[int], row: int, before: list[int]
+        self, logits: Floats, peaks: Floats | None, likeliest: Sequence[int], draws: Draws, row: int, before: list[int]
     ) -> int:
         """Choose the token after the history and `before`, from a row of logits.
 
-        `likeliest`: as returned by `Speculator.look`.
+        `likeliest`: as returned by `Speculator.look`. If tokens are drawn, `draws` gets what this one was drawn from.
         """
         if self._constraint is not None or self._request.logprobs is not None:
-            return self._choose_allowed(logits[row, : self._n_vocab], [*self._history, *before])
+            return self._choose_allowed(logits[row, : self._n_vocab], [*self._history, *before], draws)
         known = likeliest[row] if likeliest and self._sampler.takes_likeliest else NO_TOKEN
         if known != NO_TOKEN and known not in self._sampler.suppressed:
             return known
         history = [*self._history, *before] if before else self._history
         of_row = peaks[row] if peaks is not None and logits.shape[1] == self._n_vocab else None
-        return self._sampler.choose(logits[row, : self._n_vocab], history, len(history) - self._n_prompt, of_row)
+        return self._chosen(logits[row, : self._n_vocab], history, draws, of_row)
 
-    def _choose_allowed(self, logits: Floats, history: list[int]) -> int:
+    def _chosen(self, logits: Floats, history: Sequence[int], draws: Draws, peaks: Floats | None = None) -> int:
+        """The token that the sampler chooses after the history."""
+        token = self._sampler.choose(logits, history, len(history) - self._n_prompt, peaks)
+        if self.noise is not None:
+            draws.append(self._sampler.drawn_from)
+        return token
+
+    def _choose_allowed(self, logits: Floats, history: list[int], draws: Draws) -> int:
         """The token after the history that a constraint allows, with its log probability. `logits`: float32[V]."""
-        constraint, sampler, n = self._constraint, self._sampler, len(history) - self._n_prompt
-        model_logits = logits
+        constraint, model_logits = self._constraint, logits
         forced = () if constraint is None else constraint.forced()
         if forced:
             token = forced[0]
+            if self.noise is not None:
+                draws.append(None)
         elif constraint is None:
-            token = sampler.choose(logits, history, n)
-        elif self._request.sampling.temperature > 0 or not constraint.allows(
-            token := sampler.choose(logits, history, n)
-        ):
+            token = self._chosen(logits, history, draws)
+        elif self.noise is not None or not constraint.allows(token := self._chosen(logits, history, draws)):
             logits = np.where(constraint.mask(), logits, np.float32(-np.inf))
-            token = sampler.choose(logits, history, n)
+            token = self._chosen(logits, history, draws)
         if constraint is not None and not forced:
             token = constraint.settled(token)
         if constraint is not None and token not in self.eog:
@@ -102,7 +117,7 @@ class TokenChooser:
             if forced:
                 told = TokenLogprobs(token, 0.0, ())
             elif self._request.after_sampling:
-                told = drawn_logprobs(sampler.distribution(logits, history), token, n_top)
+                told = drawn_logprobs(self._sampler.distribution(logits, history), token, n_top)
             else:
                 told = logprobs_of(model_logits, token, n_top)
             self.logprobs.append(told)

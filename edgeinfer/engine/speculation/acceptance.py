@@ -13,14 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.engine.requests.noise import Doubles
 from edgeinfer.engine.speculation.records import (
     ACCEPTANCE,
     COUNT,
     DRAFT_SOURCES,
     FIRST_BUCKET,
+    FIRST_NOISE,
     JOINT,
     LOGIT_RANGE,
+    NOISE_STEP,
+    NOISES,
     POINTS,
+    SHARE_BITS,
     TABLE_STEPS,
 )
 from edgeinfer.graph.step import Floats
@@ -52,8 +57,12 @@ class AcceptanceEstimator:
         self.weights = np.zeros(DRAFT_SOURCES + 1, np.float32)
         self.weights[: len(sizes)] = FIRST_WEIGHT
         self.calibration = chance_of[:: TABLE_STEPS // POINTS].copy()
+        self._noises = np.float32(FIRST_NOISE) + np.float32(NOISE_STEP) * np.arange(NOISES, dtype=np.float32)
+        self._gumbel_of = _gumbel_table()
+        self.wins = _certain_wins(self._noises)
         self._record = np.zeros(1, ACCEPTANCE)
-        self._record["calibration"] = self.calibration.ctypes.data
+        self._record["calibration"], self._record["wins"] = self.calibration.ctypes.data, self.wins.ctypes.data
+        self._record["noises"], self._record["gumbel_of"] = self._noises.ctypes.data, self._gumbel_of.ctypes.data
         self._record["counts"] = self.counts.ctypes.data
         self._record["weights"] = self.weights.ctypes.data
         self._record["joint"], self._record["joint_bits"] = self.joint.ctypes.data, JOINT_BITS
@@ -70,9 +79,27 @@ class AcceptanceEstimator:
         buckets["logit"] = np.log(np.array(probabilities) / (1 - np.array(probabilities)))
         self.weights[draft_source] = ASSUMED_WEIGHT
 
+    def win_chances(self, chances: Doubles, gumbels: Doubles) -> Doubles:
+        """Probabilities that drawn tokens are the ones with these estimates and this noise, as in `loops.wins`."""
+        least = 1 / (1 + np.exp(LOGIT_RANGE))
+        chances = chances.clip(least, 1 - least)
+        places = (np.log(chances / (1 - chances)) + LOGIT_RANGE) * (POINTS / (2 * LOGIT_RANGE))
+        columns = ((gumbels - FIRST_NOISE) / NOISE_STEP).clip(0, NOISES - 1)
+        low, left = places.astype(int).clip(0, POINTS - 1), columns.astype(int).clip(0, NOISES - 2)
+        below, right = places - low, columns - left
+        upper = self.wins[low, left] * (1 - right) + self.wins[low, left + 1] * right
+        lower = self.wins[low + 1, left] * (1 - right) + self.wins[low + 1, left + 1] * right
+        return np.asarray(upper * (1 - below) + lower * below, np.float64)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The counts, to be saved, or to be overwritten by saved ones."""
-        return {"counts": self.counts, "joint": self.joint, "weights": self.weights, "calibration": self.calibration}
+        return {
+            "counts": self.counts,
+            "joint": self.joint,
+            "weights": self.weights,
+            "calibration": self.calibration,
+            "wins": self.wins,
+        }
 
 
 def _tables() -> tuple[Floats, Floats]:
@@ -81,6 +108,18 @@ def _tables() -> tuple[Floats, Floats]:
     least = 1 / (1 + np.exp(LOGIT_RANGE))  # keeps every logit within the tables
     shares = np.linspace(0, 1, TABLE_STEPS + 1).clip(least, 1 - least)
     return (1 / (1 + np.exp(-logits))).astype(np.float32), np.log(shares / (1 - shares)).astype(np.float32)
+
+
+def _gumbel_table() -> Floats:
+    """Gumbel noise by the upper bits of its hash, in the middle of each step: float32[1 << SHARE_BITS]."""
+    shares = (np.arange(1 << SHARE_BITS) + 0.5) / (1 << SHARE_BITS)
+    return (-np.log(-np.log(shares))).astype(np.float32)
+
+
+def _certain_wins(noises: Floats) -> Floats:
+    """The table of wins if all estimates were exact: float32[POINTS + 1, NOISES]."""
+    logits = np.linspace(-LOGIT_RANGE, LOGIT_RANGE, POINTS + 1)
+    return np.exp(-np.exp(-logits[:, None] - noises)).astype(np.float32)
 
 
 def fill(arrays: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]], prefix: str) -> None:
@@ -99,7 +138,8 @@ def _is_finite(array: NDArray[Any]) -> bool:
 def start(acceptance: AcceptanceEstimator, draft_sources: Mapping[str, int], version: int, mode: str) -> None:
     """Load the counts that every model starts with. `draft_sources`: number of buckets of each.
 
-    Draft sources that are not in those counts start from nothing, and then combinations of buckets do so too.
+    Draft sources that are not in those counts start from nothing, and then combinations of buckets do so too. Where
+    there is no table of wins, it begins as if estimates were exact.
     """
     with (importlib.resources.files(__package__) / STARTING_COUNTS).open("rb") as file, np.load(file) as arrays:
         if "version" not in arrays.files or int(arrays["version"]) != version:
@@ -117,6 +157,8 @@ def start(acceptance: AcceptanceEstimator, draft_sources: Mapping[str, int], ver
                 acceptance.weights[place] = weights[known[name][0]]
         acceptance.weights[len(draft_sources)] = weights[len(names)]
         acceptance.calibration[:] = arrays[f"{mode}.calibration"]
+        if f"{mode}.wins" in arrays.files:
+            acceptance.wins[:] = arrays[f"{mode}.wins"]
         if list(draft_sources) == names:
             acceptance.joint[arrays[f"{mode}.places"]] = arrays[f"{mode}.joint"]
 
@@ -133,6 +175,7 @@ def compact(acceptance: AcceptanceEstimator, mode: str) -> dict[str, NDArray[Any
         f"{mode}.counts": counts,
         f"{mode}.weights": acceptance.weights,
         f"{mode}.calibration": acceptance.calibration,
+        f"{mode}.wins": acceptance.wins,
         f"{mode}.places": places,
         f"{mode}.joint": joint[places],
     }

@@ -15,12 +15,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+import numpy as np
+
 from edgeinfer.engine.requests.drafting import Draft, DraftRoom
+from edgeinfer.engine.requests.noise import Doubles, Noise
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import DraftModel, Follower
 from edgeinfer.engine.speculation.drafters.draft_model import Chain
-from edgeinfer.engine.speculation.records import FIRST_BUCKET, GAP_EDGES, GAPS, MOST, MOST_CHAINED, TOKEN_BITS
+from edgeinfer.engine.speculation.records import (
+    BEST,
+    FIRST_BUCKET,
+    GAP_EDGES,
+    GAPS,
+    MOST,
+    MOST_CHAINED,
+    STANDINGS,
+    TOKEN_BITS,
+)
 from edgeinfer.graph.step import Int32s
 
 FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
@@ -33,14 +45,40 @@ RECENT = 1 / 16
 """Weight of a new time in the moving average."""
 
 
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How the next tokens of a text are chosen. noise: that of its draws, None if they are the likeliest tokens.
+
+    acceptance: what is known of such texts; n_drawn: number of the draw after the tokens so far.
+    """
+
+    acceptance: AcceptanceEstimator
+    noise: Noise | None
+    n_drawn: int
+
+    def best(self, row: Int32s, place: int, chances: Doubles) -> tuple[int, float]:
+        """Rank of the token that most probably comes `place` draws from now, and how probable that is.
+
+        row: highest logits, packed; chances: how likely a token is right, float64[BEST, GAPS] by rank and gap.
+        """
+        classes = np.searchsorted(GAP_EDGES, row >> TOKEN_BITS, side="right")
+        own = chances[np.arange(BEST), classes]
+        if self.noise is None:
+            return 0, float(own[0])
+        tokens = (row & ((1 << TOKEN_BITS) - 1)).astype(np.int64)
+        wins = self.acceptance.win_chances(own, -np.log(self.noise.exponentials(self.n_drawn + place, tokens)))
+        rank = int(wins.argmax())
+        return rank, float(wins[rank])
+
+
 @dataclass(slots=True, eq=False)
 class Offer:
     """A text of a pass: what the other drafters offer for it, and what may come of the draft model.
 
     history: the tokens so far; most: tokens that the draft model may add; n_pages: pages that a draft takes; expected:
-    tokens that the tree without it gives; tree: that one. `chance` and `by_gap`: how likely the draft model's likeliest
-    token is right, overall and by its lead. reach, total: of its chain, the probability of all of it, and the tokens
-    that it gives.
+    tokens that the tree without it gives; tree: that one. `chance` and `chances`: how likely the draft model's choice
+    is right, overall and, float64[BEST, GAPS], by its rank and gap; draws: what else decides. reach, total: of its
+    chain, the probability of all of it, and the tokens that it gives.
     """
 
     follower: Follower
@@ -51,11 +89,14 @@ class Offer:
     expected: float
     tree: Draft
     chance: float
-    by_gap: list[float]
+    chances: Doubles
+    draws: Draws
     reach: float = field(default=1.0, init=False)
     total: float = field(default=1.0, init=False)
     path: list[int] = field(default_factory=list, init=False)
-    """Tokens of its chain."""
+    """Tokens of its chain;"""
+    won: list[float] = field(default_factory=list, init=False)
+    """and how probable each was."""
 
     @property
     def n_nodes(self) -> int:
@@ -63,10 +104,12 @@ class Offer:
         return len(self.tree.tokens)
 
     def add(self, row: Int32s) -> int:
-        """Add the highest logits after the chain; returns the likeliest token."""
-        self.reach *= self.by_gap[_gap_class(int(row[0]) >> TOKEN_BITS)]
+        """Add the highest logits after the chain; returns the token that probably follows."""
+        rank, chance = self.draws.best(row, self.chain.n_rows, self.chances)
+        self.won.append(chance)
+        self.reach *= chance
         self.total += self.reach
-        token = self.chain.add(row)
+        token = self.chain.add(row, rank)
         self.path.append(token)
         return token
 
@@ -98,19 +141,23 @@ class DraftRounds:
     def __init__(self, model: DraftModel, costs: Costs, first_bucket: int, *, is_fixed: bool) -> None:
         """`first_bucket`: index of the first bucket of its draft source in the counts."""
         self._model, self._costs, self._is_fixed = model, costs, is_fixed
-        self._rank_0 = slice(first_bucket + FIRST_BUCKET, first_bucket + FIRST_BUCKET + GAPS)
+        self._buckets = slice(first_bucket + FIRST_BUCKET, first_bucket + FIRST_BUCKET + STANDINGS)
+        self._usual_win = FIRST_CHANCE  # of a choice for a text that is drawn
         self._token_s = 0.0
         self._n_unasked = UNASKED
         self.seconds = 0.0
         """Seconds spent for the current pass."""
 
-    def chances(self, acceptance: AcceptanceEstimator) -> tuple[float, list[float]]:
-        """Probability that the draft model's likeliest token is right: overall, and by its lead over the second."""
-        counts = acceptance.counts[self._rank_0]
+    def chances(self, draws: Draws) -> tuple[float, Doubles]:
+        """Probability that the draft model's choice is right; and that of each token by its rank and gap."""
+        counts = draws.acceptance.counts[self._buckets].reshape(BEST, GAPS)
         seen, accepted = counts["seen"].astype(float), counts["accepted"].astype(float)
-        usual = (accepted.sum() + FIRST_WEIGHT * FIRST_CHANCE) / (seen.sum() + FIRST_WEIGHT)
-        by_gap = (accepted + FIRST_WEIGHT * usual) / (seen + FIRST_WEIGHT)
-        return float(usual), by_gap.tolist()
+        usual = float((accepted[0].sum() + FIRST_WEIGHT * FIRST_CHANCE) / (seen[0].sum() + FIRST_WEIGHT))
+        likeliest = (accepted[0] + FIRST_WEIGHT * usual) / (seen[0] + FIRST_WEIGHT)
+        lower = np.exp(-np.array((0, *GAP_EDGES)) / 16) * (1 - usual) / 2
+        first = np.vstack([likeliest, np.broadcast_to(lower, (BEST - 1, GAPS))])
+        chances = (accepted + FIRST_WEIGHT * first) / (seen + FIRST_WEIGHT)
+        return usual if draws.noise is None else self._usual_win, chances
 
     def ask(self, offers: Sequence[Offer], room: DraftRoom) -> bool:
         """Run the draft model for those texts where that should pay; returns whether it drafted anything.
@@ -152,6 +199,8 @@ class DraftRounds:
             given = [token for place in able if (token := tokens[place]) is not None]
             going = [going[place] for place in able]
             tokens = self._model.go_on(going, given, self._ahead(going))
+        for win in (win for each in chosen if each.draws.noise is not None for win in each.won):
+            self._usual_win += (win - self._usual_win) * RECENT
         self.seconds = time.perf_counter() - started
 
     def _ahead(self, texts: Sequence[Offer]) -> list[Sequence[int]]:
@@ -223,8 +272,3 @@ class DraftRounds:
         unit_s = self._costs.unit_s
         cost = float(self._costs.curve[min(room.n_others + n_tokens, MOST)])
         return (room.expected + expected) / (cost + (asked_s / unit_s if unit_s else 0.0))
-
-
-def _gap_class(gap: int) -> int:
-    """The class of a gap, as in `loops.best.standing`."""
-    return sum(gap >= edge for edge in GAP_EDGES)

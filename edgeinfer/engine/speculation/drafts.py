@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import base
+from edgeinfer.engine.requests import noise
 from edgeinfer.engine.requests.drafting import Draft, DraftRequest, DraftRoom
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator, fill, start
 from edgeinfer.engine.speculation.costs import Costs
@@ -48,7 +49,7 @@ LEARN = CompiledFunction("learn", CodeSource(LOOPS, "learning", "learn"), 1)
 def loop_sources() -> tuple[Path, ...]:
     """The sources of speculation loops, apart from the kernels', because each changes without the other."""
     here = Path(__file__).parent
-    return here, here / "loops", Path(base.__file__)
+    return here, here / "loops", Path(base.__file__), Path(noise.__file__)
 
 
 def loops_library() -> KernelLibrary:

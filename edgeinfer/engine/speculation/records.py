@@ -39,7 +39,13 @@ TABLE_STEPS = 4096
 LOGIT_RANGE = 8.0
 """The tables cover logits from -LOGIT_RANGE to LOGIT_RANGE."""
 POINTS = 32
-"""Steps of the calibration."""
+"""Steps of the calibration, and of the table of wins by chance."""
+NOISES = 32
+"""Columns of the table of wins: for Gumbel noise from"""
+FIRST_NOISE, NOISE_STEP = -2.0, 0.3
+"""FIRST_NOISE on, in steps of NOISE_STEP; of 1,500 numbers two lie outside."""
+SHARE_BITS = 12
+"""Bits of a hash that the table of Gumbel noise is indexed by."""
 
 
 def offset_of(record: np.dtype[np.void], field: str) -> int:
@@ -99,6 +105,8 @@ TREE = np.dtype(
         ("heap", "i8"),  # (float32 probability, int32 candidate)[MOST * EACH]
         ("n_heap", "i8"),
         ("acceptance", "i8"),  # ACCEPTANCE
+        ("noise", "u8"),  # the key of the draws' noise, as in `requests.noise`
+        ("n_drawn", "i8"),  # number of the draw of the token after the root; -1: tokens are not drawn
         ("logits", "i8"),  # float32[n_nodes, logits_stride / 4], logits of the pass
         ("logits_stride", "i8"),
         ("peaks", "i8"),  # float32[n_nodes, peaks_stride / 4], as described in `base.Peaked`, or 0
@@ -106,22 +114,27 @@ TREE = np.dtype(
         ("path", "i8"),  # int32[n_path]: accepted nodes
         ("chosen", "i8"),  # int32[n_path]: the token chosen after each of them
         ("n_path", "i8"),
+        ("draws", "i8"),  # DRAW[n_path]: what they were drawn from
         ("tally", "i8"),  # int64[DRAFT_SOURCES, 2]: verified and accepted nodes of each source
         ("expected", "f8"),  # tokens that the pass should give
     ]
 )
 """Used by `loops.growth` and `loops.learning`."""
 
+DRAW = np.dtype([("tokens", "i8"), ("weights", "i8"), ("n", "i8"), ("total", "f8")])
+"""Increasing int64[n] tokens, their float64[n] weights, and the sum of these; n is 0 if nothing is known."""
+
 CANDIDATE = np.dtype(
     [
         ("token", "i4"),
         ("node", "i4"),  # the node that it would follow
         ("chance", "f4"),  # probability that it follows, if the path reaches the node
+        ("win", "f4"),  # the same with its noise known, where tokens are drawn
         ("source", "i4"),
         ("buckets", "i4", (DRAFT_SOURCES,)),  # for each draft source, index of its bucket in the counts
     ]
 )
-BUCKETS_OFFSET = 16
+BUCKETS_OFFSET = 20
 """Byte offset of a candidate's buckets."""
 
 ACCEPTANCE = np.dtype(
@@ -133,9 +146,12 @@ ACCEPTANCE = np.dtype(
         ("logit_of", "i8"),  # float32[TABLE_STEPS + 1]
         ("chance_of", "i8"),  # float32[TABLE_STEPS + 1]
         ("calibration", "i8"),  # float32[POINTS + 1]: observed acceptance by estimate
+        ("wins", "i8"),  # float32[POINTS + 1, NOISES]: probability that a drawn token is the candidate, by its noise
+        ("noises", "i8"),  # float32[NOISES]: the noise of each column
+        ("gumbel_of", "i8"),  # float32[1 << SHARE_BITS]: Gumbel noise by the upper bits of its hash
     ]
 )
-"""Used by `loops.acceptance`."""
+"""Used by `loops.acceptance`, `loops.wins` and `loops.noise`."""
 
 COUNT = np.dtype([("seen", "f4"), ("accepted", "f4"), ("logit", "f4"), ("unused", "f4")])
 JOINT = np.dtype([("key", "i4"), ("seen", "f4"), ("accepted", "f4"), ("unused", "f4")])

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeinfer.engine.requests.drafting import Draft, DraftReport, DraftRequest, DraftRoom, RowReader, SourceCount, Walk
+from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.speculation.draft_model import Follower
-from edgeinfer.engine.speculation.draft_rounds import DraftRounds, Offer
+from edgeinfer.engine.speculation.draft_rounds import DraftRounds, Draws, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.suffix import AutomatonCursor, split_texts
@@ -23,6 +24,7 @@ from edgeinfer.engine.speculation.records import (
     BEST,
     CANDIDATE,
     DRAFT_SOURCES,
+    DRAW,
     EACH,
     MOST,
     MOST_CHAINED,
@@ -43,6 +45,8 @@ LOGITS, LOGITS_AT = struct.Struct("=4q"), offset_of(TREE, "logits")
 WANTED, WANTED_AT = struct.Struct("=5q"), offset_of(TREE, "n_log")
 """fields n_log, n_vocab, most, deepest and n_pages;"""
 N_NODES, N_NODES_AT = struct.Struct("=q"), offset_of(TREE, "n_nodes")
+NOISE, NOISE_AT = struct.Struct("=Qq"), offset_of(TREE, "noise")
+"""fields noise and n_drawn;"""
 N_PATH, N_PATH_AT = struct.Struct("=q"), offset_of(TREE, "n_path")
 EXPECTED, EXPECTED_AT = struct.Struct("=d"), offset_of(TREE, "expected")
 TREE_ARRAYS = (
@@ -60,6 +64,7 @@ TREE_ARRAYS = (
     ("heap", (MOST * EACH, 2), "i4"),
     ("path", (MOST,), "i4"),
     ("chosen", (MOST,), "i4"),
+    ("draws", (MOST,), DRAW),
     ("tally", (DRAFT_SOURCES, 2), "i8"),
 )
 
@@ -85,6 +90,8 @@ class SessionDrafts:
         self._reading = reading
         self._introduce(self._tables)
         self._acceptance = shared.acceptance[False]
+        self._noise: Noise | None = None
+        self._n_begun = self._n_drawn = 0
         chain = self._tables.get(DRAFT_MODEL)
         self._chain = chain if isinstance(chain, draft_model_drafter.Chain) else None
         self._follower: Follower | None = None if shared.draft_model is None else shared.draft_model.session()
@@ -140,15 +147,16 @@ class SessionDrafts:
         self._fields["readers"], self._fields["n_readers"] = self._readers.ctypes.data, len(readers)
         self._fields["learners"], self._fields["n_learners"] = self._learners.ctypes.data, len(learners)
 
-    def begin(self, history: Sequence[int], *, sampled: bool) -> None:
+    def begin(self, history: Sequence[int], noise: Noise | None = None) -> None:
         """Start a text to continue, any part of which may be known already."""
+        self._noise, self._n_begun = noise, len(history)
         self._log.begin(history)
         if self._follower is not None:
             self._follower.begin(history)
         self._shared.make_room(self)
         for tables in self._tables.values():
             tables.reserve(self._log.n_tokens)
-        self._acceptance = self._shared.acceptance[sampled]
+        self._acceptance = self._shared.acceptance[noise is not None]
         self._fields["acceptance"] = self._acceptance.address
         self._shared.costs.begin()
         self._begin_report()
@@ -182,6 +190,8 @@ class SessionDrafts:
             self._chain.clear()
         sizes = log.n_tokens, self._shared.n_vocab, min(asked.most, most), asked.deepest, asked.n_pages
         WANTED.pack_into(self._bytes, WANTED_AT, *sizes)
+        self._n_drawn = len(asked.history) - self._n_begun
+        NOISE.pack_into(self._bytes, NOISE_AT, *((0, -1) if self._noise is None else (self._noise.key, self._n_drawn)))
 
     def drafted(self, seconds: float) -> Draft:
         """The tree that was grown; `seconds`: this session's share of the time that took."""
@@ -195,7 +205,8 @@ class SessionDrafts:
         assert self._chain is not None
         most = min(most, asked.most - 1, asked.deepest, MOST_CHAINED)
         own = self._follower, self._chain, asked.history, most, asked.n_pages
-        return Offer(*own, self.expected, self.drafted(0.0), *rounds.chances(self._acceptance))
+        draws = Draws(self._acceptance, self._noise, self._n_drawn)
+        return Offer(*own, self.expected, self.drafted(0.0), *rounds.chances(draws), draws)
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:
         """Reduce the last tree to these nodes."""
@@ -227,6 +238,8 @@ class SessionDrafts:
         n_path, n_nodes = len(walked.path), len(draft.tokens)
         arrays["path"][:n_path] = walked.path
         arrays["chosen"][:n_path] = walked.tokens
+        for place, draw in enumerate(walked.draws):
+            arrays["draws"][place] = (0, 0, 0, 0.0) if draw is None else draw.record
         N_PATH.pack_into(self._bytes, N_PATH_AT, n_path)
         self._shared.learn(self.address)
         if seconds is not None:

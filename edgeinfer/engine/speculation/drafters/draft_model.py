@@ -60,9 +60,9 @@ class Chain:
         """Drop the chain, since the text has moved on."""
         self._record["n_rows"] = 0
 
-    def add(self, row: Int32s) -> int:
-        """Add the highest logits after the chain, int32[BEST] packed by `loops.best`; append the likeliest token."""
-        place, token = self.n_rows, int(row[0]) & ((1 << TOKEN_BITS) - 1)
+    def add(self, row: Int32s, rank: int) -> int:
+        """Add the highest logits after the chain, int32[BEST] packed by `loops.best`; append the token of a rank."""
+        place, token = self.n_rows, int(row[rank]) & ((1 << TOKEN_BITS) - 1)
         self._rows[place], self._tokens[place] = row, token
         self._record["n_rows"] = place + 1
         return token

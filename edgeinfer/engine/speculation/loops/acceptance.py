@@ -158,9 +158,8 @@ def strongest(acceptance, candidate, n_draft_sources, own_buckets):
 
 
 @inline
-def count_outcome(acceptance, candidate, n_draft_sources, was_right):
-    """Learn that a candidate followed, or that another token did."""
-    outcome = np.float32(1.0) if was_right else np.float32(0.0)
+def count_outcome(acceptance, candidate, n_draft_sources, outcome):
+    """Learn whether a candidate followed, as 1.0 or 0.0; or where tokens are drawn, with what probability it would."""
     calibrate(acceptance, uncalibrated(acceptance, candidate, n_draft_sources), candidate_at(candidate).chance, outcome)
     step = RATE * (outcome - blend(acceptance, candidate, n_draft_sources))
     for draft_source in range(n_draft_sources):

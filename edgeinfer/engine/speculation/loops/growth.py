@@ -19,7 +19,9 @@ from edgeinfer.engine.speculation.loops.acceptance import (
     estimate,
     strongest,
 )
+from edgeinfer.engine.speculation.loops.noise import draw_key, gumbel_of
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
+from edgeinfer.engine.speculation.loops.wins import win_chance
 from edgeinfer.engine.speculation.records import BUCKETS_OFFSET, EACH, MOST, OTHERS, PASS, SILENT, SUFFIX
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
@@ -175,13 +177,29 @@ def _expand(tree, pointer, node):
         candidate.source = strongest(acceptance, at, tree.n_draft_sources, candidate.source)
         candidate.chance = estimate(acceptance, at, tree.n_draft_sources)
         total += candidate.chance
-    reach, scale = simd.load_float(tree.reaches + 4 * node), np.float32(1.0)
-    if total > MOST_OFFERED:
-        scale = MOST_OFFERED / total
+    reach, scale = simd.load_float(tree.reaches + 4 * node), _scale(total)
+    if tree.n_drawn < 0:
+        for place in range(first, tree.n_candidates):
+            candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
+            candidate.chance *= scale
+            _push(tree, reach * candidate.chance, place)
+        return
+    key, total = draw_key(tree.noise, tree.n_drawn + simd.load_int32(tree.depths + 4 * node)), np.float32(0.0)
     for place in range(first, tree.n_candidates):
         candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
         candidate.chance *= scale
-        _push(tree, reach * candidate.chance, place)
+        candidate.win = win_chance(acceptance, candidate.chance, gumbel_of(acceptance, key, candidate.token))
+        total += candidate.win
+    scale = _scale(total)
+    for place in range(first, tree.n_candidates):
+        candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
+        _push(tree, reach * scale * candidate.win, place)
+
+
+@inline
+def _scale(total):
+    """What probabilities with this sum are multiplied by, as only one of them can come true."""
+    return MOST_OFFERED / total if total > MOST_OFFERED else np.float32(1.0)
 
 
 @inline

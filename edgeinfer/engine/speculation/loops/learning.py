@@ -11,10 +11,13 @@ import numpy as np
 from edgeinfer.engine.speculation.loops.acceptance import CANDIDATE_BYTES, acceptance_at, candidate_at, count_outcome
 from edgeinfer.engine.speculation.loops.best import are_numbers, pack_best, token_of
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
-from edgeinfer.engine.speculation.records import BEST, NO_TOKEN, TOKEN_BITS
+from edgeinfer.engine.speculation.loops.wins import note_probability
+from edgeinfer.engine.speculation.records import BEST, DRAW, NO_TOKEN, TOKEN_BITS
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
+draw_at, DRAW_BYTES = simd.record_at(DRAW), DRAW.itemsize
+double_at = simd.record_at(np.dtype([("value", "f8")]))
 LEARNT_SUFFIX = 4
 """Tokens before a node that learners get."""
 
@@ -38,7 +41,7 @@ def learn(pointer):
     tree = tree_at(pointer)
     _tally(tree)
     for step in range(tree.n_path):
-        _count(tree, simd.load_int32(tree.path + 4 * step), simd.load_int32(tree.chosen + 4 * step))
+        _count(tree, step)
     for node in range(tree.n_nodes):
         note_suffix(tree, node, np.int64(LEARNT_SUFFIX))
         tree.best = tree.rows + 4 * BEST * node
@@ -49,13 +52,36 @@ def learn(pointer):
 
 
 @inline
-def _count(tree, node, chosen):
+def _count(tree, step):
     """Count the outcome of every candidate at a node of the path."""
-    acceptance = acceptance_at(tree.acceptance)
+    node, chosen = simd.load_int32(tree.path + 4 * step), simd.load_int32(tree.chosen + 4 * step)
+    acceptance, draw = acceptance_at(tree.acceptance), draw_at(tree.draws + DRAW_BYTES * step)
+    is_drawn = tree.n_drawn >= 0 and draw.n > 0
     first = simd.load_int32(tree.offers + 8 * node)
     for place in range(first, first + simd.load_int32(tree.offers + 8 * node + 4)):
         at = tree.candidates + place * CANDIDATE_BYTES
-        count_outcome(acceptance, at, tree.n_draft_sources, candidate_at(at).token == chosen)
+        candidate = candidate_at(at)
+        if is_drawn:
+            outcome = _probability(draw, candidate.token)
+            note_probability(acceptance, candidate.chance, outcome)
+        else:
+            outcome = np.float32(1.0) if candidate.token == chosen else np.float32(0.0)
+        count_outcome(acceptance, at, tree.n_draft_sources, outcome)
+
+
+@inline
+def _probability(draw, token):
+    """The probability that a token had in a draw."""
+    low, high = 0, draw.n
+    while low < high:
+        middle = (low + high) >> 1
+        if simd.load_int64(draw.tokens + 8 * middle) < token:
+            low = middle + 1
+        else:
+            high = middle
+    if low == draw.n or simd.load_int64(draw.tokens + 8 * low) != token:
+        return np.float32(0.0)
+    return np.float32(double_at(draw.weights + 8 * low).value / draw.total)
 
 
 @inline

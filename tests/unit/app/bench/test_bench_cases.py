@@ -20,6 +20,7 @@ from edgeinfer.app.bench.subject import (
 )
 from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
 from edgeinfer.ipc.records import from_json, to_json
+from edgeinfer.setting_groups import GenerationSettings
 
 
 def test_every_test_is_run_at_every_depth_and_a_start_warm_and_cold() -> None:
@@ -55,7 +56,8 @@ def test_questions_are_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_messages_survive_the_wire() -> None:
-    conditions = Conditions(Path("/m.gguf"), 2, 640, cores=(0, 2), spec=4, verify_cost={4: 1.5})
+    chat = GenerationSettings(0.3, system="Be brief.")
+    conditions = Conditions(Path("/m.gguf"), 2, 640, cores=(0, 2), spec=4, verify_cost={4: 1.5}, generation=chat)
     opening = BenchOpening("cpu", conditions, folder=Path("/folder"), purpose="drafting")
     assert from_json(BenchOpening, to_json(opening)) == opening
     job = BenchJob(

@@ -7,9 +7,20 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.bench.draft_figures import draft_figures, draft_json, draft_lines
-from edgeinfer.app.bench.drafting import LOOP_TOKENS, DraftingBench, Shown, loop_start
-from edgeinfer.app.bench.subject import BenchConversation, BenchJob, BenchOpening, Conditions, DraftRun, NotMeasurable
+from edgeinfer.app.bench.drafting import LOOP_TOKENS, SEED, DraftingBench, Shown, loop_start
+from edgeinfer.app.bench.subject import (
+    AS_CHAT,
+    BenchConversation,
+    BenchJob,
+    BenchOpening,
+    Conditions,
+    DraftRun,
+    NotMeasurable,
+)
+from edgeinfer.app.opening.loading import answer_options
+from edgeinfer.settings import load_settings
 
+WAYS = ("off", "cold", "warm")
 QUESTION = BenchConversation("qa", ("the rain in the inn", "and then"))
 
 
@@ -84,24 +95,69 @@ def test_conversations_are_led_each_way_with_the_same_answers(tiny_model: Path, 
     subject = DraftingBench(BenchOpening("cpu", Conditions(tiny_model, 1, 512, spec=4)))
     try:
         reply = subject.run(BenchJob("drafting", 24, seed=1, questions=(QUESTION,), repeats=2))
-        assert [(run.way, run.repeat) for run in reply.drafting] == [
-            *(("cold", 0), ("warm", 0), ("off", 0)),
-            *(("warm", 1), ("off", 1), ("cold", 1)),
+        assert [(run.sampling, run.way, run.repeat) for run in reply.drafting] == [
+            (sampling, way, repeat)
+            for sampling in (AS_CHAT, "greedy")
+            for repeat, ways in enumerate((("cold", "warm", "off"), ("warm", "off", "cold")))
+            for way in ways
         ]
         assert all(run.same for run in reply.drafting)
-        assert {run.n_kept for run in reply.drafting} == {reply.drafting[0].n_kept}
+        for sampling in (AS_CHAT, "greedy"):
+            assert len({run.n_kept for run in reply.drafting if run.sampling == sampling}) == 1
         for run in reply.drafting:
             assert (run.n_passes == run.n_kept) == (run.way == "off" or not any(a for _, a in run.sources.values()))
             assert run.seconds > 0
             assert (run.cost > 0) == (run.way == "off")  # nobody measures what passes of one size cost
         again = subject.run(BenchJob("drafting", 24, questions=(QUESTION,), repeats=1))
-        cold, warm = (next(run for run in again.drafting if run.way == way) for way in ("cold", "warm"))
-        assert warm.n_passes < cold.n_passes  # it has led this conversation before
+        for sampling in (AS_CHAT, "greedy"):
+            own = {run.way: run for run in again.drafting if run.sampling == sampling}
+            cold = own["cold"]
+            assert own["warm"].n_passes < cold.n_passes  # it has led this conversation before
         assert sum(n for n, _, _ in cold.calibration) >= sum(cold.sizes.values())
         with pytest.raises(NotMeasurable, match="no test"):
             subject.run(BenchJob("prefill", 8))
     finally:
         subject.close()
+
+
+def test_one_sampling_is_exactly_that_of_the_chat_command(tiny_model: Path, home: Path) -> None:
+    """Against what the command sets for its answers: the user's settings, the model's where there are none."""
+    (home / "config.toml").parent.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text('temp = 0.35\nrepeat_penalty = 1.25\nsystem = "Answer in rhymes."\n')
+    settings = load_settings({})
+    wanted = {**answer_options(settings), "seed": SEED}
+    subject = DraftingBench(BenchOpening("cpu", Conditions(tiny_model, 1, 512, spec=4, generation=settings.generation)))
+    try:
+        chat, other = subject._samplings
+        assert (chat.name, chat.options, chat.system) == (AS_CHAT, wanted, "Answer in rhymes.")
+        assert (chat.options["temperature"], chat.options["repeat_penalty"]) == (0.35, 1.25)
+        assert "top_k" not in chat.options  # left to the model
+        assert (other.name, other.options["temperature"], other.system) == ("greedy", 0.0, None)
+        _, answers = subject._lead(QUESTION, chat, 12, None)
+        messages = [{"role": "system", "content": chat.system}, {"role": "user", "content": QUESTION.turns[0]}]
+        with subject._llm.session() as session:
+            answer = session.chat(messages, **{**wanted, "max_tokens": 12})  # type: ignore[arg-type]
+            answer.read()
+        assert answers[0] == answer.tokens
+    finally:
+        subject.close()
+
+
+def test_rows_with_the_settings_of_chat_lead() -> None:
+    led = [
+        [run_of(category, way, 1.0, sampling=sampling) for sampling in (AS_CHAT, "greedy") for way in WAYS]
+        for category in ("qa", "writing")
+    ]
+    figures = draft_figures(led)
+    assert [(row.sampling, row.group, row.way) for row in figures.rows[:3]] == [
+        (AS_CHAT, "all", "cold"),
+        (AS_CHAT, "all", "warm"),
+        (AS_CHAT, "qa", "cold"),
+    ]
+    assert {row.sampling for row in figures.rows} == {AS_CHAT, "greedy"}
+    lines = list(draft_lines(figures))
+    assert lines[1].startswith("chat, all")
+    assert set(figures.calibration) == {"cold", "warm", "greedy cold", "greedy warm"}
 
 
 def test_nothing_is_measured_where_nothing_is_drafted(tiny_model: Path, home: Path) -> None:

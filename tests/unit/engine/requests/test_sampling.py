@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
+from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.sampling import Distribution, Sampler, SamplingSettings
 from edgeinfer.errors import BadSetting, EdgeInferError
 
@@ -127,13 +128,17 @@ def test_each_link_agrees_with_transformers(options: dict[str, float], warper: s
     np.testing.assert_allclose(found, expected, atol=1e-7)
 
 
-def test_draws_follow_the_distribution() -> None:
+@pytest.mark.parametrize("across", ["draws", "seeds", "both"])
+def test_draws_follow_the_distribution(across: str) -> None:
     stats = pytest.importorskip("scipy.stats")
     logits = np.random.default_rng(2).normal(0, 2, 30).astype(np.float32)
-    sampler = Sampler(SamplingSettings(temperature=0.8, top_k=10, top_p=0.9, min_p=0.01, seed=42))
-    wanted = sampler.distribution(logits, [])
+    wanted = Sampler(SamplingSettings(temperature=0.8, top_k=10, top_p=0.9, min_p=0.01)).distribution(logits, [])
     n_draws = 4000
-    counts = np.bincount([sampler.choose(logits, [], n) for n in range(n_draws)], minlength=30)
+    drawn = [
+        wanted.draw(Noise.of(42 if across == "draws" else number), 7 if across == "seeds" else number)
+        for number in range(n_draws)
+    ]
+    counts = np.bincount(drawn, minlength=30)
     assert counts.sum() == counts[wanted.tokens].sum()
     chance = stats.chisquare(counts[wanted.tokens], wanted.probabilities * n_draws).pvalue
     assert chance > 0.001
@@ -145,15 +150,27 @@ def test_the_nth_draw_depends_on_seed_and_n_alone() -> None:
     forwards = [Sampler(chain).choose(logits, [], n) for n in range(20)]
     sampler = Sampler(chain)
     assert [sampler.choose(logits, [], n) for n in reversed(range(20))] == forwards[::-1]
-    stream = np.random.Generator(np.random.PCG64(7))
-    assert [sampler.uniform(n) for n in range(5)] == stream.random(5).tolist()
-    assert [Sampler(SamplingSettings(seed=8)).uniform(0)] != [sampler.uniform(0)]
+    other = Sampler(SamplingSettings(temperature=1, seed=8))
+    assert [other.choose(logits, [], n) for n in range(20)] != forwards
+    assert len(set(forwards)) > 10
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 0}, {"top_k": 0, "top_p": 1.0, "min_p": 0.0}, {"top_k": 3}])
+def test_the_token_has_the_highest_log_probability_plus_gumbel_noise(options: dict[str, float]) -> None:
+    """As defined, over the whole vocabulary; so what a warper removed does not change the rest of the draw."""
+    logits = np.random.default_rng(4).normal(0, 2, 40_000).astype(np.float32)
+    sampler = Sampler(SamplingSettings(temperature=0.8, seed=5, **options))
+    with np.errstate(divide="ignore"):
+        log_p = np.log(sampler.distribution(logits, []).dense(len(logits)))
+    for n in range(30):
+        gumbel = -np.log(sampler.noise.exponentials(n, np.arange(len(logits))))
+        assert sampler.choose(logits, [], n) == int((log_p + gumbel).argmax())
 
 
 def test_without_a_seed_one_is_chosen_and_told() -> None:
     sampler = Sampler(SamplingSettings(temperature=1))
     again = Sampler(SamplingSettings(temperature=1, seed=sampler.seed))
-    assert sampler.uniform(3) == again.uniform(3)
+    assert sampler.noise == again.noise
     assert sampler.seed != Sampler(SamplingSettings()).seed
 
 
@@ -194,8 +211,10 @@ def test_nan_is_an_error_and_infinities_are_certain_or_impossible(temperature: f
 
 
 def test_a_distribution_never_gives_an_impossible_token() -> None:
-    distribution = Distribution(np.array([4, 9]), np.array([0.25, 0.75]))
-    assert [distribution.at(u) for u in (0.0, 0.2499, 0.25, 1 - 2**-53)] == [4, 4, 9, 9]
+    noise, distribution = Noise.of(1), Distribution(np.array([4, 9]), np.array([1e-300, 3.0]))
+    assert {distribution.draw(noise, n) for n in range(500)} == {9}
+    assert distribution.probabilities.tolist() == [1e-300 / 3, 1.0]
+    assert Distribution(np.array([4]), np.array([1e-300])).draw(noise, 0) == 4
 
 
 @pytest.mark.parametrize(

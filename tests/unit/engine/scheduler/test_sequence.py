@@ -228,7 +228,7 @@ def test_stop_ends_the_answer_within_a_step_and_keeps_it(cached: CachedSequence,
             generation.stop()
     assert generation.stats is not None
     assert (generation.stats.finish_reason, len(generation.tokens)) == ("cancelled", n_before)
-    assert generation.text == "".join(shown) == tokenizer.decode(generation.tokens, skip_special=True)
+    assert generation.text == "".join(shown) == whole(generation.tokens, tokenizer)
 
 
 def test_stop_between_chunks_of_the_prompt_keeps_what_was_read(cached: CachedSequence, tokenizer: Tokenizer) -> None:

@@ -44,7 +44,7 @@ def logits_for(tokens: Sequence[int], n_vocab: int = N_VOCAB, seed: int = 0) -> 
 def follow(session: SessionDrafts, text: Sequence[int], n_known: int, most: int = 8) -> list[Draft]:
     """Draft for a text that goes on as it does, as a generation would; the drafts."""
     drafts, done = [], n_known
-    session.begin(text[:done], sampled=False)
+    session.begin(text[:done])
     while done < len(text) - 1:
         draft = session.draft(text[:done], most, 16)
         drafts.append(draft)

@@ -77,6 +77,18 @@ def test_a_model_that_drafts_for_itself_is_always_right(tiny_model: Path, home: 
     )
 
 
+def test_a_model_that_drafts_for_itself_is_mostly_right_where_tokens_are_drawn(tiny_model: Path, home: Path) -> None:
+    """The likeliest token of a tiny model's flat distributions would nearly always be wrong."""
+    options = {"temperature": 1.0, "top_k": 6, "seed": 3}
+    with load(tiny_model, threads=1, spec="off") as llm:
+        plain = llm.chat(MESSAGES, max_tokens=200, **options).read()  # type: ignore[arg-type]
+    with load(tiny_model, threads=1, spec=6, draft_from=[tiny_model]) as llm:
+        stats = stats_of(stream := llm.chat(MESSAGES, max_tokens=200, **options))  # type: ignore[arg-type]
+        assert stream.text == plain
+    assert stats.draft.sources["draft_model"].accepted > 100
+    assert stats.accepted_per_step > 3
+
+
 def test_a_long_text_is_read_in_parts(tiny_model: Path, home: Path) -> None:
     with load(tiny_model, threads=1, n_context=500, spec=4, draft_from=[tiny_model]) as llm:
         prompt = "the rain in the inn " * 28

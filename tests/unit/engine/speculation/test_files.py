@@ -33,15 +33,15 @@ def test_a_full_automaton_goes_on_with_the_latest_texts(monkeypatch: pytest.Monk
     for _turn in range(40):
         before = int(drafts.tables["suffix"]._fields["n_states"])
         text = [draw.randrange(1, 300) for _ in range(150)]
-        session.begin(text, sampled=False)
+        session.begin(text)
         session.draft(text, 8, 8)
         n_renewed += int(drafts.tables["suffix"]._fields["n_states"]) < before
-        session.begin([*text, 1, *text[40:60]], sampled=False)
+        session.begin([*text, 1, *text[40:60]])
         draft = session.draft([*text, 1, *text[40:60]], 8, 8)
         assert text[60] in draft.tokens.tolist()[1:]  # what was just said is known at any time
     assert n_renewed >= 1
     asked = [7, *file[100:120].tolist()]
-    session.begin(asked, sampled=False)
+    session.begin(asked)
     assert int(file[120]) in session.draft(asked, 8, 8).tokens.tolist()[1:]
     follow(other, repeating(300, seed=98), 250)
     assert other.report().sources["session"].accepted > 0

@@ -31,7 +31,7 @@ def test_trees_are_well_formed_and_the_likeliest_nodes_come_first(fixed: int | N
     session = model_drafts(fixed=fixed).session()
     follow(session, TEXT, 100)
     for most, deepest in ((1, 0), (2, 1), (8, 2), (64, 16), (64, 1)):
-        session.begin(TEXT[:300], sampled=False)
+        session.begin(TEXT[:300])
         draft = session.draft(TEXT[:300], most, deepest)
         check_form(draft, TEXT[299], min(most, fixed or MOST), deepest)
         reaches = session.reaches[: len(draft.tokens)]
@@ -80,7 +80,7 @@ def test_the_tree_is_as_large_as_pays_most() -> None:
             for each in (session, largest):
                 each._log.n_tokens, each._log._text = 0, []
                 each._log._moved(each._log)
-                each.begin(TEXT[:place], sampled=False)
+                each.begin(TEXT[:place])
             draft = session.draft(TEXT[:place], MOST, 16)
             largest.draft(TEXT[:place], MOST, 16)
             gained = np.cumsum(session.reaches[: len(draft.tokens)])
@@ -92,7 +92,7 @@ def test_the_tree_is_as_large_as_pays_most() -> None:
 
 def test_nothing_is_drafted_from_nothing() -> None:
     session = model_drafts({2: 1.3, 64: 40.0}).session()
-    session.begin([7], sampled=False)
+    session.begin([7])
     assert session.draft([7], 64, 16).tokens.tolist() == [7]
 
 
@@ -107,11 +107,11 @@ def test_greedy_and_sampled_texts_are_counted_apart() -> None:
 def test_a_session_goes_on_with_its_text_and_begins_another() -> None:
     session = model_drafts().session()
     follow(session, TEXT[:200], 100)
-    session.begin(TEXT[:260], sampled=False)
+    session.begin(TEXT[:260])
     assert [len(text) for text in session.texts()] == [260]
-    session.begin([5, 6, 7], sampled=False)
+    session.begin([5, 6, 7])
     assert [len(text) for text in session.texts()] == [260, 3]
-    session.begin([5, 6, 7, *TEXT], sampled=False)
+    session.begin([5, 6, 7, *TEXT])
     assert [len(text) for text in session.texts()] == [260, 403]
 
 
@@ -119,7 +119,7 @@ def test_what_one_session_read_another_drafts_from() -> None:
     drafts = model_drafts()
     one, other = drafts.session(), drafts.session()
     follow(one, TEXT, 100)
-    other.begin(TEXT[40:60], sampled=False)
+    other.begin(TEXT[40:60])
     draft = other.draft(TEXT[40:60], 16, 8)
     path, node = [], 0
     for token in TEXT[60:64]:

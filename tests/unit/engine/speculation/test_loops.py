@@ -75,7 +75,7 @@ def test_the_highest_logits_by_their_peaks(library: KernelLibrary, n_vocab: int)
 def test_the_likeliest_token_is_told_where_it_is_certain() -> None:
     drafts = model_drafts(fixed=8, n_vocab=1000)
     session, text = drafts.session(), repeating(200)
-    session.begin(text, sampled=False)
+    session.begin(text)
     draft = session.draft(text, 8, 8)
     n_nodes = len(draft.tokens)
     assert n_nodes > 4
@@ -214,7 +214,7 @@ def test_starting_counts_belong_to_the_draft_sources_that_they_were_made_with() 
 def test_records_are_read_where_they_lie() -> None:
     drafts = model_drafts()
     session = drafts.session()
-    session.begin(repeating(50), sampled=False)
+    session.begin(repeating(50))
     session.draft(repeating(50), 8, 8)
     root = ctypes.c_int32.from_address(int(session._fields["tokens"])).value
     assert root == repeating(50)[-1]

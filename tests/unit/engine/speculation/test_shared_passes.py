@@ -23,7 +23,7 @@ def begun(drafts: ModelDrafts, texts: Sequence[Sequence[int]]) -> list[SessionDr
     """Sessions that go on with these texts."""
     sessions = [drafts.session() for _ in texts]
     for session, text in zip(sessions, texts, strict=True):
-        session.begin(text, sampled=False)
+        session.begin(text)
     return sessions
 
 
