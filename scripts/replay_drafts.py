@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,7 +253,7 @@ def main() -> None:
         with llm._pool.lock:
             for number, turns in enumerate(led):
                 replay.lead(turns, options)
-                print(f"{number + 1} of {len(led)} conversations", end="\r", flush=True)
+                print(f"{number + 1} of {len(led)} conversations", file=sys.stderr)
     print(f"{'greedy' if given.greedy else 'sampled'}, {given.budget} tokens a pass, {len(led)} conversations")
     print("| way | accepted per pass | of all | passes |\n|---|---|---|---|")
     usual = ways[0].n_tokens / ways[0].n_passes
