@@ -169,7 +169,7 @@ NGRAM = np.dtype(
 """Used by `loops.ngram`."""
 
 SUCCESSORS = np.dtype([("rows", "i8"), ("bits", "i8"), ("clock", "i8")])
-"""Rows for `loops.recycling`: int32[V, BEST]; for `loops.stochastic`: int32[1 << bits, WAYS, ROW]."""
+"""Rows for `loops.recycling`: int32[V, BEST]; for `loops.successors`: int32[1 << bits, WAYS, ROW]."""
 
 AUTOMATON = np.dtype(
     [

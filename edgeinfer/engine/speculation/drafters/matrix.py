@@ -1,4 +1,4 @@
-"""How often tokens followed pairs of tokens, in texts and in the model's own choices (ADED, arXiv 2407.12021)."""
+"""How often tokens followed pairs of tokens, in texts and in the model's own choices."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A trigram matrix: how often tokens followed pairs of tokens, in texts and in the model's own choices in drafts.
 
 Memory: a MATRIX record; rows int32[1 << bits, WAYS, 2 + 2 * BEST]: a check of the pair, when it was used, then tokens
-and how often each followed. Rarely tried tokens are proposed too, so the matrix explores. Source: ADED's tri-gram
-matrix with exploration (arXiv 2407.12021).
+and how often each followed. The most frequent tokens are proposed. Source of the matrix: ADED (arXiv 2407.12021); its
+search, which also tries what is rare, is left out.
 """
 
 from __future__ import annotations

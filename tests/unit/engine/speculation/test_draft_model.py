@@ -25,7 +25,7 @@ from edgeinfer.engine.speculation.draft_model import (
     draft_bytes,
     split_sources,
 )
-from edgeinfer.engine.speculation.draft_rounds import UNASKED, DraftRounds, Offer
+from edgeinfer.engine.speculation.draft_rounds import UNASKED, DraftRounds, Draws, Offer
 from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_ACCEPTANCE, Chain
 from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAPS, MOST_CHAINED, STANDINGS, TOKEN_BITS
 from edgeinfer.errors import BadSetting, DeviceFailed
@@ -227,10 +227,11 @@ def asked(
 ) -> list[int]:
     """How many texts each round has, for texts whose trees give so many tokens with so many nodes."""
     before = len(model.rounds)
-    chances = rounds.chances(acceptance)
+    draws = Draws(acceptance, None, 0)
+    chances = rounds.chances(draws)
     follower = Follower(None)  # type: ignore[arg-type]
     offers = [
-        Offer(follower, Chain(), [1, 2, 3], min(most, MOST_CHAINED), 1, expected, tree(n_nodes), *chances)
+        Offer(follower, Chain(), [1, 2, 3], min(most, MOST_CHAINED), 1, expected, tree(n_nodes), *chances, draws)
         for expected, n_nodes in trees
     ]
     assert rounds.ask(offers, room) == (len(model.rounds) > before)

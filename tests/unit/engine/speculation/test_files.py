@@ -113,7 +113,7 @@ def test_what_is_learnt_now_is_newer_than_what_was_kept(tmp_path: Path) -> None:
     first.close()
     second = model_drafts()
     second.remember(DraftFolder("model", second.layout, tmp_path), texts=True)
-    stamps = second.tables["stochastic"].arrays()["rows"][..., 1]
+    stamps = second.tables["successors"].arrays()["rows"][..., 1]
     newest = stamps.max()
     assert newest > 0
     follow(second.session(), repeating(400, seed=9), 100)

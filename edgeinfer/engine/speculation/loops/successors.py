@@ -1,8 +1,9 @@
 """The tokens with the highest logits after each bigram and trigram, from the last place where it was evaluated.
 
 Memory: two SUCCESSORS records, one after the other; rows int32[1 << bits, WAYS, ROW]: a check of the n-gram, when it
-was stored, and BEST logits as `loops.best` packs them. In a full set the oldest row is replaced. Source: STAND's
-n-grams with kept logits (arXiv 2506.04708).
+was stored, and BEST logits as `loops.best` packs them. In a full set the oldest row is replaced. All kept tokens are
+proposed, and none is drawn at random: a drafted token counts only if the model chooses it too, and the likeliest ones
+are chosen most often. Source: as `loops.recycling`, by the last two and three tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The likeliest successors of bigrams and trigrams with their logits (STAND, arXiv 2506.04708)."""
+"""The likeliest successors of bigrams and trigrams, with their logits, as last computed by the model."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class NGramSuccessors(SharedRows):
 
 DRAFTER = Drafter(
     draft_sources=(
-        DraftSource("trigram", loop("stochastic", "speak_trigram"), STANDINGS),
-        DraftSource("bigram", loop("stochastic", "speak_bigram"), STANDINGS),
+        DraftSource("trigram", loop("successors", "speak_trigram"), STANDINGS),
+        DraftSource("bigram", loop("successors", "speak_bigram"), STANDINGS),
     ),
     open=NGramSuccessors,
-    learn=loop("stochastic", "learn"),
+    learn=loop("successors", "learn"),
 )
