@@ -23,8 +23,9 @@ from edgeinfer.app.bench.drafting import loop_start
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.drafting import Draft, Walk
+from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Options, Request
-from edgeinfer.engine.requests.sampling import Sampler
+from edgeinfer.engine.requests.sampling import Distribution, Sampler
 from edgeinfer.engine.speculation.drafters import draft_model, loop
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import PACK
@@ -93,6 +94,7 @@ class Way:
     _rows: Int32s = field(default_factory=lambda: np.zeros((0, BEST), np.int32))
     _path: list[int] = field(default_factory=list)
     _chosen: list[int] = field(default_factory=list)
+    _draws: list[Distribution | None] = field(default_factory=list)
     _since: int = 0
     _empty: draft_model.Chain = field(default_factory=draft_model.Chain)
 
@@ -102,27 +104,32 @@ class Way:
         if self.silenced is not None:
             session._draft_sources[self.silenced, :2] = self.drafts.library.address(SILENCE), self._empty.address
 
-    def begin(self, history: Sequence[int], sampled: bool) -> None:
-        """Begin an answer."""
+    def begin(self, history: Sequence[int], noise: Noise | None) -> None:
+        """Begin an answer. `noise`: that of its draws, if its tokens are drawn."""
         assert self.session is not None
         self.passes, self.draft = [], None
-        self.session.begin(history, sampled=sampled)
+        self.session.begin(history, noise)
 
     def start(self, history: Sequence[int], n_answered: int, n_left: int, trie: Trie) -> None:
         """Begin a pass."""
         assert self.session is not None
         self.draft = self.session.draft(history, MOST if n_left > 1 else 1, max(n_left - 1, 0))
-        self._nodes, self._path, self._chosen, self._since = trie.add(self.draft), [0], [], n_answered
+        self._nodes, self._path, self._since = trie.add(self.draft), [0], n_answered
+        self._chosen, self._draws = [], []
 
     def see(self, rows: Int32s) -> None:
         """Take the highest logits of all nodes of the joined tree."""
         self._rows = rows[self._nodes]
 
-    def go_on(self, token: int, is_last: bool) -> None:
-        """The text continues with a token: the pass goes on if it was drafted, else the way learns from it."""
+    def go_on(self, token: int, draw: Distribution | None, is_last: bool) -> None:
+        """The text continues with a token: the pass goes on if it was drafted, else the way learns from it.
+
+        `draw`: what the token was drawn from, if it was.
+        """
         assert self.session is not None
         assert self.draft is not None
         self._chosen.append(token)
+        self._draws += [] if draw is None else [draw]
         following = (self.draft.parents == self._path[-1]) & (self.draft.tokens == token)
         if following.any() and not is_last:
             self._path.append(int(following.argmax()))
@@ -131,7 +138,7 @@ class Way:
         if self.name == PATH_ONLY:
             draft, rows, path = self.session.narrow(draft, path), rows[path], list(range(len(path)))
         self.session._arrays["rows"][: len(rows)] = rows
-        self.session.learn(draft, Walk(self._chosen, np.array(path, np.int32)), None)
+        self.session.learn(draft, Walk(self._chosen, np.array(path, np.int32), self._draws), None)
         self.passes.append((self._since, len(self._chosen)))
         self.draft = None
 
@@ -172,7 +179,7 @@ class Replay:
         history, vocabulary = list(request.prompt), self._llm.prompts.tokenizer.vocabulary
         ends, sampler = vocabulary.end_of_generation, Sampler(request.sampling, vocabulary.suppressed)
         for way in self._ways:
-            way.begin(history, request.sampling.temperature > 0)
+            way.begin(history, sampler.noise if request.sampling.temperature else None)
         sequence = self._executor.create()
         try:
             answer = [sampler.choose(self._read(sequence, history), history, 0)]
@@ -187,7 +194,7 @@ class Replay:
                     way.see(rows)
                 answer.append(sampler.choose(logits, history, len(answer)))
                 for way in self._ways:
-                    way.go_on(answer[-1], answer[-1] in ends)
+                    way.go_on(answer[-1], sampler.drawn_from, answer[-1] in ends)
                 self._executor.commit(sequence, np.zeros(1, np.int32))
         finally:
             self._executor.free(sequence)
