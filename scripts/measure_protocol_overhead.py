@@ -26,6 +26,8 @@ import psutil
 from soak_protocols import PROTOCOLS, Protocol
 
 PROMPT = "Tell me a long story about a lighthouse and the people who live in it."
+BEGINNING = "Once upon a time there was a lighthouse"
+"""For protocols without messages; what is asked in plain text ends soon."""
 LIBRARY = "library"
 MEASURED = ("chat", "completions", "responses", "messages", "ollama chat", "ollama generate", "native")
 CHATS = frozenset({"chat", "responses", "messages", "ollama chat", "ollama generate"})
@@ -99,7 +101,7 @@ class Child:
 
 def body_of(protocol: Protocol, n_tokens: int, *, is_streamed: bool) -> dict[str, object]:
     """A request for a greedy answer of so many tokens; those of chats have the library's messages."""
-    body = protocol.body(PROMPT, n_tokens)
+    body = protocol.body(PROMPT if protocol.name in CHATS else BEGINNING, n_tokens)
     if "messages" in body:
         body["messages"] = [{"role": "user", "content": PROMPT}]
     body.pop("system", None)
@@ -137,7 +139,7 @@ def library(model: str, threads: int) -> None:
             if asked["is_chat"]:
                 stream = llm.chat([{"role": "user", "content": PROMPT}], **options)
             else:
-                stream = llm.complete(PROMPT, **options)
+                stream = llm.complete(BEGINNING, **options)
             if asked["is_streamed"]:
                 times = [time.perf_counter() for _ in stream]
                 tok_s = (len(stream.tokens) - 1) / (times[-1] - times[0])

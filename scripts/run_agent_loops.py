@@ -28,8 +28,10 @@ from agent_loops.loop import Loop, Seen, WatchedPrompts, kinds_of
 import edgeinfer
 from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.listening import ServerOptions, listen
+from edgeinfer.app.server.model_list import ModelList
 from edgeinfer.app.server.model_pool import ModelPool
-from edgeinfer.models.store import path_model
+from edgeinfer.models.store import LocalModel, path_model
+from edgeinfer.steps import Progress
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models" / "text" / "templates"
 FAMILIES = ("qwen25", "llama3", "mistral")
@@ -41,17 +43,20 @@ COLUMNS = ("loops", "whole loops", "steps", "calls", "calls by choice", "several
 
 @contextlib.contextmanager
 def serving(path: Path, together: int) -> Iterator[tuple[str, edgeinfer.LLM]]:
-    """Run a server in a thread; yields its address, and the model."""
+    """Run a server in a thread; yields its address, and the model. Raises what keeps it from being there."""
     options = ServerOptions(port=0, parallel=together)
     listener, ready = listen(options.host, 0), threading.Event()
     found: list[edgeinfer.LLM] = []
     servers: list[uvicorn.Server] = []
+    failures: list[Exception] = []
 
-    def open_model(path: Path) -> edgeinfer.LLM:
-        return edgeinfer.load(path, device="cpu", spec="off", n_context=N_CONTEXT, n_sessions=2, parallel=together)
+    def open_model(model: LocalModel, _: Progress) -> edgeinfer.LLM:
+        return edgeinfer.load(
+            model.path, device="cpu", spec="off", n_context=N_CONTEXT, n_sessions=2, parallel=together
+        )
 
     async def serve() -> None:
-        pool = ModelPool(open_model, list, path_model(path))
+        pool = ModelPool(open_model, ModelList(list, path_model(path)))
         async with pool.use(None) as model:
             found.append(model.llm)
         app = create_app(options, pool, {"temperature": 0.8, "max_thought_tokens": THOUGHT_TOKENS})
@@ -60,9 +65,18 @@ def serving(path: Path, together: int) -> Iterator[tuple[str, edgeinfer.LLM]]:
         await servers[0].serve(sockets=[listener])
         await pool.close()
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except Exception as reason:
+            failures.append(reason)
+        ready.set()
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     ready.wait()
+    if failures:
+        raise failures[0]
     yield f"http://127.0.0.1:{listener.getsockname()[1]}", found[0]
     servers[0].should_exit = True
     thread.join()

@@ -2,8 +2,8 @@
 
 Run as `PYTHONPATH=. python scripts/run_llama_server_tests.py LLAMA_CPP [FILE …]`. LLAMA_CPP is the folder of
 llama.cpp's sources, with `tools/server/tests` and `models/templates`, as in the source distribution of
-llama-cpp-python; the tests run in a copy of these. The interpreter (`--python`) needs pytest, openai, requests, wget,
-filelock and edgeinfer's packages. FILE names some of the tests' files, such as `test_completion`.
+llama-cpp-python; the tests run in a copy of these. Their interpreter (`--tester`) needs what `NEEDED` names, the
+server's (`--python`) needs edgeinfer's packages. FILE names some of the tests' files, such as `test_completion`.
 
 Models that the tests download are replaced, see `scripts/llama_server.py`. So tests that look for the words or token
 counts of these models cannot pass: `scripts/llama_server_tests.toml` lists them and others that fail, with reasons. A
@@ -36,6 +36,8 @@ SCRIPTS = Path(__file__).resolve().parent
 REASONS = SCRIPTS / "llama_server_tests.toml"
 GOLDENS = SCRIPTS.parent / "tests" / "golden" / "data" / "embedding"
 COPIED = ("tools/server/tests", "models/templates")
+NEEDED = "pytest", "openai", "requests", "wget", "filelock"
+"""What the tests import."""
 COLUMNS = ("passed", "failed", "words", "download", "apart", "slow", "skipped")
 """Outcomes; those between failed and slow are the kinds of reasons: see the file of reasons."""
 BY_WHOM = "words", "download"
@@ -128,6 +130,7 @@ def run(given: argparse.Namespace, report: Path, place: Path) -> list[Outcome]:
     program.chmod(0o755)
     environment = {
         **os.environ,
+        "EDGEINFER_HOME": str(place / "home"),  # without the models of whoever runs this
         "LLAMA_SERVER_BIN_PATH": str(program),
         "STAND_IN_TEXT": str(given.text.resolve()),
         "STAND_IN_EMBEDDING": str(given.embedding or read_further(GOLDENS / "bert-f32.gguf", place / "bert.gguf")),
@@ -182,6 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.text = written(given.text, Path(folder) / "text.gguf")
         report = Path(folder) / "report.xml"
         slow = run(given, report, Path(folder) / "llama.cpp")
+        if not report.exists():
+            sys.exit(f"the tests did not start: see above; {given.tester} needs {', '.join(NEEDED)}")
         outcomes = [*(explained(each, kinds) for each in outcomes_of(report)), *slow]
     print(table(outcomes))
     print(share(outcomes))

@@ -32,7 +32,7 @@ from typing import Any
 
 import httpx
 import psutil
-from soak_protocols import PROTOCOLS, fault_of_stream
+from soak_protocols import PROTOCOLS, Protocol, fault_of_stream
 
 KEY = "soak"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -140,10 +140,28 @@ class Client:
                 text += part
                 time.sleep(0.05 * is_slow)
             if response.status_code == 200:
-                lines = [line for line in text.decode().split("\n") if line and not line.startswith(": ")]
-                fault = fault_of_stream(protocol, lines)
-                self.wrong += [f"{protocol.name}: {fault}"] if fault else []
+                self._judge(protocol, text)
             return response.status_code
+
+    def resumed(self) -> int:
+        """Leave a stream that goes on, and come back for it."""
+        protocol, identity = self.draw.choice(PROTOCOLS), f"{threading.get_ident()} {self.draw.randint(1, 3)}"
+        body = {**protocol.body(self.text(), self.draw.randint(1, 120)), "stream": True}
+        named = {"X-Conversation-Id": identity}
+        with self.http.stream("POST", protocol.path, json=body, headers=named) as response:
+            if response.status_code != 200:
+                return response.status_code
+            next(response.iter_lines(), None)
+        found = self.http.get("/v1/stream", params={"conv_id": identity})
+        if found.status_code == 200:
+            self._judge(protocol, found.content)
+        return found.status_code
+
+    def _judge(self, protocol: Protocol, text: bytes) -> None:
+        """Note what is wrong with a whole stream."""
+        lines = [line for line in text.decode().split("\n") if line and not line.startswith(": ")]
+        fault = fault_of_stream(protocol, lines)
+        self.wrong += [f"{protocol.name}: {fault}"] if fault else []
 
     def whole(self) -> int:
         protocol = self.draw.choice(PROTOCOLS)
@@ -189,6 +207,7 @@ KINDS: tuple[Callable[[Client], int | str], ...] = (
     *[Client.stream] * 7,
     *[Client.left_stream] * 4,
     *[Client.left_waiting] * 3,
+    *[Client.resumed] * 2,
     Client.schema,
     Client.stored,
     Client.embedding,

@@ -25,6 +25,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background
 settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])  # no test depends on a time
 settings.load_profile("any machine")
 
+gc.disable()  # until all tests are collected: what is made meanwhile stays, and would be looked through again and again
+
 for name in ("OLLAMA_MODELS", "HF_HUB_CACHE"):  # models of the user's other programs are nobody's business here
     os.environ[name] = os.path.join(tempfile.gettempdir(), "edgeinfer-tests-without-models")
 
@@ -133,6 +135,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         places = {str(Path(__file__).parent / part): place for place, part in enumerate(FIRST)}
         items.sort(key=lambda item: places.get(str(item.path), len(FIRST)))
+
+
+def pytest_collection_finish() -> None:
+    """What the tests consist of is no garbage: looking through all of it takes half a second each time."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

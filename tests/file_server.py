@@ -146,7 +146,7 @@ class Handler(BaseHTTPRequestHandler):
                 entry.sent_bytes += len(chunk)
             if served.stall is not None and piece is not body and to_the_end and not served.stall.is_set():
                 self.wfile.flush()
-                served.stall.wait(20)
+                served.stall.wait()
 
 
 @contextmanager

@@ -224,16 +224,17 @@ class LLM(TextReader):
             write_cache(Path(path), found, state, scales)
         return len(found)
 
-    def restore_prefix(self, path: str | Path) -> tuple[int, ...]:
-        """Cache what `save_prefix`, or a session, has saved, for answers that begin with it; returns its tokens.
+    def restore_prefix(self, path: str | Path) -> tuple[tuple[int, ...], AdapterScales | None]:
+        """Cache what `save_prefix`, or a session, has saved, for answers that begin with it.
 
-        Other prefixes give up their memory if need be. Raises EdgeInferError if the file is damaged or from another
-        model or kind of device.
+        Returns its tokens, and the scales with which they were read (None: the model has no adapters). Other prefixes
+        give up their memory if need be. Raises EdgeInferError if the file is damaged or from another model or kind of
+        device.
         """
-        saved = read_cache(Path(path))
+        tokens, state, scales = read_cache(Path(path))
         with self._pool.lock:
-            self._prefixes.restore(*saved)
-        return tuple(saved[0])
+            self._prefixes.restore(tokens, state, scales)
+        return tuple(tokens), dict(enumerate(scales)) or None
 
     def drop_prefix(self, tokens: Sequence[int], lora: AdapterScales | None = None) -> int:
         """Free what finished answers have left of a text in the cache; returns how many tokens that was."""

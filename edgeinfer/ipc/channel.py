@@ -1,30 +1,23 @@
-"""Records over a connection between two processes, and the listener where processes of the same user connect.
+"""Records over a connection between two processes.
 
 In: frozen dataclasses. Out: the same on the other side. One message holds the class name and the fields as JSON, then
 the bytes of the field `body`, if the record has one. Received data is never unpickled. Closing a channel ends it for
-both sides. The listener is a Unix socket in a folder that only this user can enter, or a named pipe on Windows; the
-folder is removed with the listener, or at the next start if the process was killed.
+both sides.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
 from dataclasses import fields
-from multiprocessing.connection import Connection, Listener
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import Any, Self, TypeVar
 
 from edgeinfer import errors
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import EdgeInferError
 from edgeinfer.ipc.records import read_as, to_json
-from edgeinfer.temporary import temporary_folder
 
 T = TypeVar("T")
 BODY = "body"
-_SHORT_FOLDER = "/tmp"
-"""Socket paths have at most 107 characters (sys/un.h; 103 on macOS); a path in the temporary folder may exceed that."""
 
 
 class Channel:
@@ -77,34 +70,3 @@ def error_of(name: str, message: str) -> EdgeInferError | None:
     """Rebuild an error of `edgeinfer.errors` raised in another process, by its class name; None for other classes."""
     kind = vars(errors).get(name)
     return kind(message) if isinstance(kind, type) and issubclass(kind, EdgeInferError) else None
-
-
-class LocalListener(Listener):
-    """Listen until closed. `key`: required of clients. Raises BadSetting if no socket can be created."""
-
-    def __init__(self, key: bytes) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        if sys.platform == "win32":
-            super().__init__(authkey=key)
-            return
-        reasons = []
-        for parent in dict.fromkeys((tempfile.gettempdir(), _SHORT_FOLDER)):
-            try:
-                self._folder = temporary_folder("edgeinfer", parent)
-                super().__init__(str(Path(self._folder.name) / "s"), authkey=key)
-            except OSError as reason:
-                reasons.append(f"{parent}: {reason.strerror or reason}")
-                self._remove_folder()
-            else:
-                return
-        raise BadSetting(f"no socket can be made ({'; '.join(reasons)}); set TMPDIR to a folder such as /tmp")
-
-    def close(self) -> None:
-        """Stop listening; may be called twice."""
-        super().close()
-        self._remove_folder()
-
-    def _remove_folder(self) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None

@@ -145,15 +145,16 @@ def drawn_ask(draw: random.Random, step: int) -> Ask:
 
 
 def faults_of(ask: Ask, answer: Answer, *, is_choosable: bool) -> list[str]:
-    """What is wrong with an answer."""
+    """What is wrong with an answer. One whose tokens ran out may lack its call: a call that is cut is none."""
     calls, choice = answer.calls, ask.choice
     faults = [fault_of_call(call.name, call.arguments, ask.names, answer.schemas) for call in calls]
     if choice == "none" and calls:
         faults.append(f"{len(calls)} calls")
+    is_cut = answer.is_cut and not calls
     if is_choosable:
-        if choice in ask.names and [call.name for call in calls] != [choice]:
+        if choice in ask.names and [call.name for call in calls] != [choice] and not is_cut:
             faults.append(f"calls of {[call.name for call in calls]}, {answer.reason}: {answer.text!r}")
-        if choice == "required" and not calls:
+        if choice == "required" and not calls and not is_cut:
             faults.append(f"no call, {answer.reason}: {answer.text!r}")
         if not ask.is_parallel and len(calls) > 1:
             faults.append(f"{len(calls)} calls at a time")

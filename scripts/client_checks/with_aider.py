@@ -34,15 +34,15 @@ SILENT = (
 )
 
 
-def run(address: str, model: str, *words: str) -> tuple[str, str]:
-    """What aider printed, and the newest commit with its file."""
+def run(address: str, model: str, *words: str, context: int = 8192) -> tuple[str, str]:
+    """What aider printed, and the newest commit with its file. context: of the model, as aider is told."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, FILE).write_text(TEXT, encoding="utf-8")
         git = ["git", "-C", folder]
         identity = ["config", "user.name", "a"], ["config", "user.email", "a@example.org"]
         for command in (["init", "-q"], *identity, ["add", "."], ["commit", "-qm", "first"]):
             subprocess.run([*git, *command], check=True)
-        known = {"max_input_tokens": 8192, "max_output_tokens": 2048, "litellm_provider": "openai", "mode": "chat"}
+        known = {"max_input_tokens": context, "max_output_tokens": 2048, "litellm_provider": "openai", "mode": "chat"}
         known |= {"input_cost_per_token": 0, "output_cost_per_token": 0}
         metadata = Path(folder, ".aider.model.metadata.json")
         metadata.write_text(json.dumps({model: known}), encoding="utf-8")
@@ -95,12 +95,26 @@ def unknown_model(address: str, model: str) -> object:
     return said(run(address, f"openai/{NO_MODEL}", "--chat-mode", "ask", "--message", QUESTION)[0])
 
 
-def too_long(address: str, model: str) -> object:
+def asked_too_long(address: str, model: str, context: int) -> str:
+    """What aider says about a question that is too long."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write(TOO_LONG)
         file.flush()
         words = ("--chat-mode", "ask", "--message-file", file.name)
-        return said(run(address, f"openai/{model}", *words)[0])
+        return said(run(address, model, *words, context=context)[0])
+
+
+def too_long(address: str, model: str) -> object:
+    printed = asked_too_long(address, f"openai/{model}", 8192)
+    assert "exceeds the 8,192 token limit" in printed, printed
+    return printed
+
+
+def too_long_refused(address: str, model: str) -> object:
+    """What aider makes of the server's refusal, where it believes that the context is longer."""
+    printed = asked_too_long(address, f"openai/{model}", 1_000_000)
+    assert "has hit a token limit!" in printed, printed
+    return printed[printed.index("Model ") :]
 
 
 if __name__ == "__main__":
@@ -111,4 +125,5 @@ if __name__ == "__main__":
         edit=edit,
         unknown_model=unknown_model,
         too_long=too_long,
+        too_long_refused=too_long_refused,
     )

@@ -58,8 +58,29 @@ async def streamed(address: str, model: str) -> object:
     with dspy.context(lm=there(address, model), adapter=dspy.JSONAdapter()):
         listener = dspy.streaming.StreamListener(signature_field_name="answer")
         program = dspy.streamify(dspy.Predict("question -> answer: str"), stream_listeners=[listener])
-        parts = [part async for part in program(question=QUESTION)]
-    return f"{len(parts) - 1} parts: {parts[-1].answer}"
+        *parts, last = [part async for part in program(question=QUESTION)]
+    pieces = [part.chunk for part in parts if isinstance(part, dspy.streaming.StreamResponse)]
+    assert last.answer in "".join(pieces), pieces
+    return f"{len(pieces)} pieces: {last.answer}"
+
+
+async def streamed_raw(address: str, model: str) -> object:
+    """The server's own chunks, as dspy hands them on where no field is listened to."""
+    with dspy.context(lm=there(address, model), adapter=dspy.JSONAdapter()):
+        *parts, last = [part async for part in dspy.streamify(dspy.Predict(COLOUR))(text="A rose is red.")]
+    assert parts, "no chunk"
+    return f"{len(parts)} {type(parts[0]).__name__}: {last.colour}"
+
+
+async def streamed_tools(address: str, model: str) -> object:
+    """Calls put together from a stream."""
+    adapter = dspy.ChatAdapter(use_native_function_calling=True)
+    with dspy.context(lm=there(address, model), adapter=adapter):
+        program = dspy.streamify(dspy.Predict(Calling, tool_choice="required"))
+        *parts, last = [part async for part in program(question=CALL, tools=[dspy.Tool(weather)])]
+    (call,) = last.calls.tool_calls
+    assert parts, "no chunk"
+    return [f"{len(parts)} chunks", call.name, call.args, call.execute([dspy.Tool(weather)])]
 
 
 def embeddings(address: str, model: str) -> object:
@@ -82,6 +103,8 @@ if __name__ == "__main__":
         structured=structured,
         tools=tools,
         streamed=streamed,
+        streamed_raw=streamed_raw,
+        streamed_tools=streamed_tools,
         embeddings=embeddings,
         unknown_model=unknown_model,
         too_long=too_long,

@@ -9,13 +9,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from check_parts import CALL, NO_MODEL, QUESTION, RAIN_QUESTION, run_checks
+from check_parts import CALL, NO_MODEL, QUESTION, RAIN_QUESTION, TOO_LONG, run_checks
 
 FUNCTIONS = 'def weather(city: str) -> str:\n    """Rain in a city."""\n    return f"5 mm of rain in {city}"\n'
 SCHEMA = "city str, rain_mm int"
 
 
-def run(address: str, model: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run(address: str, model: str, *words: str, piped: str = "") -> subprocess.CompletedProcess[str]:
     """Run llm with a folder of its own, in which `edgeinfer` is a model."""
     with tempfile.TemporaryDirectory() as folder:
         told = {"model_id": "edgeinfer", "model_name": model, "api_base": f"{address}/v1"}
@@ -24,7 +24,7 @@ def run(address: str, model: str, *words: str) -> subprocess.CompletedProcess[st
         Path(folder, "extra-openai-models.yaml").write_text(json.dumps([told, nobody]), encoding="utf-8")  # YAML too
         variables = {**os.environ, "LLM_USER_PATH": folder, "OLLAMA_HOST": address, "OPENAI_API_KEY": "none"}
         command = [str(Path(sys.executable).with_name("llm")), *words]
-        return subprocess.run(command, env=variables, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        return subprocess.run(command, env=variables, capture_output=True, text=True, input=piped)
 
 
 def said(address: str, model: str, *words: str) -> str:
@@ -70,6 +70,12 @@ def unknown_model(address: str, model: str) -> object:
     return done.stderr.strip()
 
 
+def too_long(address: str, model: str) -> object:
+    done = run(address, model, "-m", "edgeinfer", piped=TOO_LONG)
+    assert done.returncode != 0
+    return done.stderr.strip()
+
+
 if __name__ == "__main__":
     run_checks(
         plain=plain,
@@ -80,4 +86,5 @@ if __name__ == "__main__":
         structured_ollama=structured_ollama,
         embeddings_ollama=embeddings_ollama,
         unknown_model=unknown_model,
+        too_long=too_long,
     )

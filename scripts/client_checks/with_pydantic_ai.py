@@ -77,6 +77,15 @@ async def tools(kind: str, address: str, model: str) -> object:
     return [f"{part.part_kind} {getattr(part, 'content', None) or part.args}" for part in parts[1:]]
 
 
+async def tools_streamed(kind: str, address: str, model: str) -> object:
+    agent = agent_of(kind, address, model, tools=[weather])
+    async with agent.run_stream_events(CALL) as events:
+        found = [event async for event in events]
+    kinds = [event.event_kind for event in found]
+    assert kinds.index("function_tool_call") < kinds.index("function_tool_result"), kinds
+    return [*(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)), found[-1].result.output]
+
+
 async def structured(output: str, kind: str, address: str, model: str) -> object:
     agent = agent_of(kind, address, model, output_type=OUTPUTS[output](Rain), retries=0)
     return repr((await agent.run(RAIN_QUESTION)).output)
@@ -99,7 +108,7 @@ async def embeddings(address: str, model: str) -> object:
 if __name__ == "__main__":
     checks: dict[str, Callable[[str, str], object]] = {}
     for each in MODELS:
-        for check in (plain, streamed, tools, unknown_model, too_long):
+        for check in (plain, streamed, tools, tools_streamed, unknown_model, too_long):
             checks[f"{check.__name__}_{each}"] = partial(check, each)
         for output in ("tool",) if each == "anthropic" else ("native", "tool"):
             checks[f"structured_{output}_{each}"] = partial(structured, output, each)

@@ -25,13 +25,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.listening import ServerOptions, listen
+from edgeinfer.app.server.model_list import ModelList
 from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.guidance import grammar_of
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
-from edgeinfer.models.store import path_model
+from edgeinfer.models.store import LocalModel, path_model
+from edgeinfer.steps import Progress
 
 Rule = Mapping[str, Any]
 KEPT_HEADERS = ("accept", "content-type", "anthropic-version", "anthropic-beta", "originator", "x-stainless-lang")
@@ -124,12 +126,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8080)
     options = parser.parse_args()
 
-    def open_model(path: Path) -> LLM:
+    def open_model(model: LocalModel, _: Progress) -> LLM:
         rules = json.loads(options.script.read_text(encoding="utf-8"))
         template, context = options.chat_template_file, options.ctx
-        return opened(path, rules, chat_template_file=template, n_context=context, n_sessions=2, parallel=8)
+        return opened(model.path, rules, chat_template_file=template, n_context=context, n_sessions=2, parallel=8)
 
-    pool = ModelPool(open_model, list, path_model(options.model))
+    pool = ModelPool(open_model, ModelList(list, path_model(options.model)))
     app = create_app(ServerOptions(port=options.port), pool, {"temperature": 0.7})
     app.add_middleware(Recorder, path=options.record)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from edgeinfer.scheduling.machine.topology import usable_cores
 from edgeinfer.settings import load_settings
 from tests.unit.scheduling.profiles import GB
 from tests.unit.scheduling.workers.test_core_plan import alike, two_nodes
+from tests.waiting import until
 
 KEYS = {
     *("index", "id", "digest", "text", "tokens", "n_prompt", "n_generated", "finish_reason", "truncated", "notices"),
@@ -331,11 +331,8 @@ def test_ctrl_c_keeps_what_there_is(tiny_model: Path, tmp_path: Path) -> None:
         "256",
     ]
     child = subprocess.Popen([sys.executable, "-m", "edgeinfer", *arguments], stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while not (out.exists() and out.read_bytes().count(b"\n") >= 2):
-        assert child.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: child.poll() is not None or (out.exists() and out.read_bytes().count(b"\n") >= 2))
+    assert child.poll() is None
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=60)
     assert child.returncode == 130

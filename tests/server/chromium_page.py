@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,12 @@ import pytest
 from tests.server.conftest import Running
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+TIMINGS = {
+    "cache_n": 20, "prompt_n": 45, "prompt_ms": 820.0, "prompt_per_second": 54.9, "predicted_n": 1312,
+    "predicted_ms": 8e4, "predicted_per_second": 16.4,
+}  # fmt: skip
+"""What a server says at the end of a recorded answer."""
 
 
 def requires_chromium() -> pytest.MarkDecorator:
@@ -24,7 +31,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=120_000)
         yield found
         found.close()
 
@@ -71,3 +78,36 @@ def ask(page: Any, text: str) -> None:
 def ended(page: Any) -> None:
     page.wait_for_selector("#send", state="visible")
     page.wait_for_selector(".message:last-child footer .actions")
+
+
+def recorded(page: Any, *deltas: dict[str, object], reason: str = "stop") -> list[Any]:
+    """Answer the page's requests with these deltas; returns their bodies."""
+    bodies: list[Any] = []
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}], "model": "m"} for delta in deltas]
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "model": "m", "timings": TIMINGS}
+    text = "".join(f"data: {json.dumps(each)}\n\n" for each in [*chunks, last]) + "data: [DONE]\n\n"
+
+    def fulfil(route: Any) -> None:
+        bodies.append(json.loads(route.request.post_data))
+        route.fulfill(content_type="text/event-stream", body=text)
+
+    page.unroute("**/v1/chat/completions")
+    page.route("**/v1/chat/completions", fulfil)
+    return bodies
+
+
+def saved(page: Any, button: str) -> tuple[str, str]:
+    """The name and the text of the file that a button saves."""
+    page.click("#export summary")
+    with page.expect_download() as download:
+        page.click(button)
+    return download.value.suggested_filename, download.value.path().read_text(encoding="utf-8")
+
+
+def fits_a_phone(page: Any) -> bool:
+    """Whether nothing is wider than the screen, nor the messages than their place."""
+    code = """["html", "#transcript", "#composer", "#side"].every((name) => {
+      const found = document.querySelector(name);
+      return found.scrollWidth <= found.clientWidth;
+    }) && innerWidth <= 390"""
+    return bool(page.evaluate(code))

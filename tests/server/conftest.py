@@ -16,6 +16,8 @@ import httpx
 import openai
 import pytest
 import uvicorn
+from starlette.responses import Response
+from starlette.types import Message
 
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.server.app import create_app
@@ -103,7 +105,6 @@ def served(
 
     given = path_model(default) if presets is None else None
     names = ModelList(lambda: others or [], given, aliases, presets, reread)
-
     listener, found, ready = listen(options.host, 0), list[Running](), threading.Event()
 
     async def serve() -> None:
@@ -112,14 +113,14 @@ def served(
             async with pool.use(first.name):
                 pass
         app = create_app(options, pool, defaults or {"temperature": 0.7})
-        config = uvicorn.Config(app, log_config=None, lifespan="off")
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
         tools = app.state.server.tools
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         found.append(Running(url, pool, asyncio.get_running_loop(), options.key, opened, tools))
         ending.append(lambda: setattr(server, "should_exit", True))
         ready.set()
         await server.serve(sockets=[listener])
+        app.state.server.streams.close()
         await asyncio.to_thread(tools.close)
         await pool.close()
 
@@ -156,6 +157,22 @@ def good_tools(*trusted: str, kind: str = "good") -> ToolServer:
     require_package()
     command = sys.executable, str(PROGRAM), kind
     return ToolServer(kind, command, {"PYTHONPATH": PATHS}, trusted=frozenset(trusted), call_limit_s=3600)
+
+
+async def written(response: Response) -> list[bytes]:
+    """What a response sends to a client that stays."""
+    sent: list[bytes] = []
+
+    async def stays() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError("it has stayed")
+
+    async def send(message: Message) -> None:
+        if body := message.get("body"):
+            sent.append(bytes(body))
+
+    await response({"type": "http"}, stays, send)
+    return sent
 
 
 @pytest.fixture(scope="module")

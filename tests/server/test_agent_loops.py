@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.server.listening import ServerOptions
-from scripts.agent_loops.dressed import dress, marks_of
+from scripts.agent_loops.dressed import dress, marks_of, tags_of
 from scripts.agent_loops.functions import REPORT, SCHEMAS, fault_of_call, fault_of_json
 from scripts.agent_loops.loop import N_STEPS, WIRES, Loop, WatchedPrompts, faults_of, kinds_of
 from scripts.agent_loops.wires import Answer, Ask, Call
@@ -67,6 +67,8 @@ def test_what_is_right_is_no_fault() -> None:
     for text in ('{"price": 1e999}', '{"price": NaN}'):
         assert "no JSON" in str(fault_of_json(text, {}))
     assert faults_of(ask("clock"), Answer("", [CLOCK], "tool_calls", False), is_choosable=True) == []
+    for choice in ("clock", "required"):
+        assert faults_of(ask(choice), Answer("<tool_call>", [], "length", True), is_choosable=True) == []
 
 
 def test_every_wire_and_mark_is_there() -> None:
@@ -77,3 +79,5 @@ def test_every_wire_and_mark_is_there() -> None:
         "</think>",
         "[/INST]",
     ]
+    assert marks_of('<|"|><tool_call|>', 9) == ['<|"|>', "<tool_call|>"]
+    assert tags_of("<tools><tool_call></tool_call><|tool_call>", 9) == ["<tool_call>", "</tool_call>"]

@@ -13,6 +13,7 @@ from edgeinfer.app.server.anthropic_schemas import MessagesRequest
 from edgeinfer.app.server.anthropic_stream import ANTHROPIC
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.requests import ChatRequest, chat_options, messages_of
+from tests.server.conftest import written
 
 ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a.py"}}
@@ -160,7 +161,7 @@ async def test_a_stream_that_fails_ends_with_an_error_event() -> None:
     async def done() -> None:
         pass
 
-    parts = [part async for part in streaming._pinged(events(), done, ANTHROPIC)]
+    parts = await written(streaming.streaming(events(), done, ANTHROPIC))
     told_of = b'{"type": "error", "error": {"type": "overloaded_error", "message": "the queue is full"}}'
     assert parts[1] == b"event: error\ndata: " + told_of + b"\n\n"
 
@@ -176,7 +177,7 @@ async def test_silences_have_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     async def done() -> None:
         pass
 
-    parts = streaming._pinged(events(), done, ANTHROPIC)
+    parts = streaming.streaming(events(), done, ANTHROPIC).body_iterator
     assert await anext(parts) == b'event: ping\ndata: {"type":"ping"}\n\n'
     waited.set()
     assert [part async for part in parts][-1] == b"event: message_stop\n\n"

@@ -14,10 +14,12 @@ import pytest
 
 import edgeinfer.app.server
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.requests import one_text
 from edgeinfer.app.server.routes.page import FILES, PAGE_PATHS
+from edgeinfer.app.sessions.conversation import with_attachments
 from edgeinfer.app.sessions.exporting import json_text
 from edgeinfer.app.sessions.importing import chat_of_json
-from edgeinfer.app.sessions.records import KeptMessage, KeptSession, MessageTree
+from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, MessageTree
 from tests.server.conftest import Running, served
 
 FOLDER = Path(edgeinfer.app.server.__file__).parent / "page"
@@ -122,8 +124,15 @@ def test_the_page_is_whole() -> None:
     assert set(page.named) <= set(page.ids)
     for link in page.links:
         assert link.removeprefix("#") in page.ids if link.startswith("#") else f"/{link}" in PAGE_PATHS
-    used = set(re.findall(r'\$\("([\w-]+)"\)|on\("([\w-]+)",', (FOLDER / "main.js").read_text(encoding="utf-8")))
-    assert {one or other for one, other in used} <= set(page.ids)
+    used = [
+        name
+        for script in SCRIPTS
+        for pair in re.findall(r'\$\("([\w-]+)"\)|\bon\("([\w-]+)",', script.read_text(encoding="utf-8"))
+        for name in pair
+        if name
+    ]
+    assert len(used) > 50
+    assert set(used) <= set(page.ids)
 
 
 def test_all_its_files_are_served_and_no_others() -> None:
@@ -205,7 +214,7 @@ def test_the_app_reads_what_the_page_exports() -> None:
 def test_the_page_reads_what_it_or_the_app_exports() -> None:
     session = KeptSession(1, "Hens", "Be kind.", "m", 3, 5.0, 6.0)
     messages = [
-        KeptMessage(1, 1, None, "user", "Hi", "whole", 5.0),
+        KeptMessage(1, 1, None, "user", "Hi", "whole", 5.0, attachments=(Attachment("a.txt", "Hen"),)),
         KeptMessage(2, 1, 1, "assistant", "Hello", "stopped", 6.0),
         KeptMessage(3, 1, 1, "assistant", "Hey", "whole", 7.0),
     ]
@@ -214,7 +223,8 @@ def test_the_page_reads_what_it_or_the_app_exports() -> None:
         + """
 const again = chats.fromJson(chats.toJson(chat)), theirs = chats.fromJson(given);
 const wrong = { edgeinfer_chat: 1, messages: [{ number: 1, parent: 7 }] };
-const refused = ["{", "[]", '{"edgeinfer_chat": 2, "messages": []}', JSON.stringify(wrong)]
+const odd = { edgeinfer_chat: 1, messages: [{ number: 1, role: "user", text: "", attachments: [{ name: "a" }] }] };
+const refused = [JSON.stringify(odd), "{", "[]", '{"edgeinfer_chat": 2, "messages": []}', JSON.stringify(wrong)]
   .map((text) => { try { return chats.fromJson(text); } catch (reason) { return reason.message; } });
 console.log(JSON.stringify([again.messages.map(({ attachments, ...rest }) => rest), chat.messages, theirs, refused]));
 """
@@ -223,7 +233,25 @@ console.log(JSON.stringify([again.messages.map(({ attachments, ...rest }) => res
     assert again == before
     assert (theirs["title"], theirs["system"], theirs["leaf"]) == ("Hens", "Be kind.", 3)
     assert [message["text"] for message in theirs["messages"]] == ["Hi", "Hello", "Hey"]
-    assert [type(reason) for reason in refused] == [str] * 4
+    assert theirs["messages"][0]["attachments"] == [{"name": "a.txt", "text": "Hen"}]
+    assert refused[0] == "an attachment of message 1 has no name or no text"
+    assert [type(reason) for reason in refused] == [str] * 5
+
+
+@needs_node
+@pytest.mark.parametrize("text", ["", "What?", "`` ``` \n"])
+@pytest.mark.parametrize(
+    "files", [[], ["x"], ["x\n", "", "\n\n"], ["```\na\n````", "~~~ `b`", "```````python\né 🐔\r\n"]]
+)
+def test_attachments_are_written_as_the_app_writes_them(text: str, files: list[str]) -> None:
+    code = """
+const { contentOf } = await import(`${folder}/attachments.js`);
+console.log(JSON.stringify(contentOf(given)));
+"""
+    given = [Attachment(f"{number}.txt", each) for number, each in enumerate(files)]
+    parts = in_node(code, {"text": text, "attachments": [{"name": one.name, "text": one.text} for one in given]})
+    sent = parts if isinstance(parts, str) else one_text(part["text"] for part in parts)  # type: ignore[attr-defined]
+    assert sent == with_attachments(text, given)
 
 
 @needs_node

@@ -12,16 +12,12 @@ import pytest
 
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.sessions.importing import chat_of_json
-from tests.server.chromium_page import ask, browser, ended, faults, opened, requires_chromium
+from tests.server.chromium_page import ask, browser, ended, faults, opened, recorded, requires_chromium, saved
 from tests.server.conftest import Running, served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = requires_chromium()
 __all__ = ["browser", "faults"]  # fixtures
-TIMINGS = {
-    "cache_n": 20, "prompt_n": 45, "prompt_ms": 820.0, "prompt_per_second": 54.9, "predicted_n": 1312,
-    "predicted_ms": 8e4, "predicted_per_second": 16.4,
-}  # fmt: skip
 ANSWER = """**Bold** <img src=x onerror="document.title='broken in'"> [link](https://example.org)
 [bad](javascript:alert(1))
 
@@ -49,30 +45,6 @@ def texts(page: Any) -> list[str]:
     """The texts of the branch that is shown."""
     found: list[str] = page.locator(".message > .plain, .message > .markdown").all_inner_texts()
     return found
-
-
-def recorded(page: Any, *deltas: dict[str, object], reason: str = "stop") -> list[Any]:
-    """Answer the page's requests with these deltas; returns their bodies."""
-    bodies: list[Any] = []
-    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}], "model": "m"} for delta in deltas]
-    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "model": "m", "timings": TIMINGS}
-    text = "".join(f"data: {json.dumps(each)}\n\n" for each in [*chunks, last]) + "data: [DONE]\n\n"
-
-    def fulfil(route: Any) -> None:
-        bodies.append(json.loads(route.request.post_data))
-        route.fulfill(content_type="text/event-stream", body=text)
-
-    page.unroute("**/v1/chat/completions")
-    page.route("**/v1/chat/completions", fulfil)
-    return bodies
-
-
-def saved(page: Any, button: str) -> tuple[str, str]:
-    """The name and the text of the file that a button saves."""
-    page.click("#export summary")
-    with page.expect_download() as download:
-        page.click(button)
-    return download.value.suggested_filename, download.value.path().read_text(encoding="utf-8")
 
 
 def test_a_chat_with_branches_is_kept_and_can_be_deleted(page: Any) -> None:
@@ -115,7 +87,7 @@ def test_an_answer_is_stopped_and_goes_on(page: Any, guarded: Running) -> None:
     page.click("#settings >> text=Save")
     page.fill("#input", "Go on for long")
     page.keyboard.press("Enter")
-    playwright.expect(page.locator(".assistant .markdown")).to_have_text(re.compile(".{20}"))
+    playwright.expect(page.locator(".assistant .markdown")).to_have_text(re.compile(".{20}"), timeout=60_000)
     page.keyboard.press("Escape")
     ended(page)
     assert page.inner_text(".assistant .note") == "stopped"

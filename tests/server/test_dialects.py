@@ -96,6 +96,11 @@ def test_samplers_that_are_not_named_do_nothing(server: Running) -> None:
         ({"guided_json": COLOUR, "json_schema": COLOUR}, "json_schema", "one form"),
         ({"guided_json": COLOUR, "response_format": {"type": "json_object"}}, "response_format", "one form"),
         ({"guided_choice": []}, "guided_choice", "at least 1"),
+        ({"stop_token_ids": [2]}, "stop_token_ids", "set it to []"),
+        ({"skip_special_tokens": False}, "skip_special_tokens", "set it to true"),
+        ({"chat_template": "{{ messages }}"}, "chat_template", "leave it out"),
+        ({"web_search_options": {}}, "web_search_options", "leave web_search_options out"),
+        ({"reasoning_format": "none"}, "reasoning_format", "leave it out"),
     ],
 )
 def test_what_cannot_be_obeyed_is_named(server: Running, options: dict[str, Any], param: str, reason: str) -> None:
@@ -106,6 +111,7 @@ def test_what_cannot_be_obeyed_is_named(server: Running, options: dict[str, Any]
 
 def test_neutral_values_are_taken(server: Running) -> None:
     answer(server, typical_p=1.0, mirostat=0, dry_multiplier=0.0, top_n_sigma=-1.0, xtc_probability=0.0, format="")
+    answer(server, bad_words=[], stop_token_ids=[], skip_special_tokens=True, include_stop_str_in_output=False)
 
 
 @pytest.mark.parametrize("samplers", ["kz", ["nothing"]])

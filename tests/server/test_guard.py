@@ -58,6 +58,18 @@ def test_pages_that_nobody_allowed_are_refused(guarded: Running) -> None:
     assert guarded.http().get("/v1/models", headers={"Origin": f"http://{own}"}).status_code == 200
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "same-origin", "none"])
+def test_pictures_and_frames_of_other_pages_reach_nothing(guarded: Running, site: str) -> None:
+    """Browsers send them without an origin."""
+    told = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
+    is_foreign = site in ("cross-site", "same-site")
+    for path in ("/v1/models", "/props?model=tiny", "/models?reload=1"):
+        assert guarded.http().get(path, headers=told).status_code == (403 if is_foreign else 200)
+    assert guarded.http().get("/", headers=told).status_code == 200  # a link to the page
+    allowed = {**told, "Origin": PAGE}
+    assert guarded.http().get("/v1/models", headers=allowed).status_code == 200
+
+
 def test_nothing_but_health_is_told_without_the_key(guarded: Running) -> None:
     http = guarded.http()
     del http.headers["Authorization"]
@@ -135,6 +147,9 @@ def test_others_may_not_reach_it_without_a_key(host: str) -> None:
     for key in ("secret ", "secret\n", " secret"):
         with pytest.raises(BadSetting, match="white space"):
             ServerOptions(host=host, key=key).check()
+    for key in ("schl\u00fcssel", "a\nb", "a\0b"):
+        with pytest.raises(BadSetting, match="cannot send in a header"):
+            ServerOptions(host=host, key=key).check()
 
 
 def test_several_addresses_are_listened_at(tiny_model: Path) -> None:
@@ -158,14 +173,15 @@ def test_several_addresses_are_listened_at(tiny_model: Path) -> None:
 
 
 def test_parts_of_a_server_can_be_off(tiny_model: Path) -> None:
-    parts = {"page": ("/", 404), "slots": ("/slots", 501), "metrics": ("/metrics", 501)}
+    parts = {"page": ("/page/main.js", 404), "slots": ("/slots", 501), "metrics": ("/metrics", 501)}
     with served(tiny_model, ServerOptions(port=0, without=frozenset(parts))) as running:  # type: ignore[arg-type]
         for path, status in parts.values():
             found = running.http().get(path)
             assert found.status_code == status
             assert found.headers.get("x-should-retry", "false") == "false"
-        assert running.http().get("/page/main.js").status_code == 404
         assert running.http().get("/health").status_code == 200
+        assert running.http().get("/").text == "edgeinfer is running"
+        assert running.http().head("/").status_code == 200  # what Ollama's clients ask first
 
 
 def test_a_server_may_show_prompts(tiny_model: Path) -> None:

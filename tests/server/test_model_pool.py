@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.models.store import LocalModel, path_model
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import Running, served
+from tests.waiting import PATIENCE_S, until
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 
@@ -91,10 +91,8 @@ def test_loading_and_unloading_by_request(models: list[Path], long_model: Path) 
 def test_models_that_nobody_uses_are_closed(models: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     with served(models[0], idle_s=0.05) as running:
         text, awake = ask(running, "one"), running.http().get("/props").json()
-        time.sleep(0.1)
-        running.call(running.pool.close_idle())
+        until(lambda: not names(running), lambda: running.call(running.pool.close_idle()))
         assert running.http().get("/props").json() == {**awake, "is_sleeping": True}
-        assert names(running) == []
         assert running.http().get("/health").status_code == 200  # it is opened again when it is asked for
         assert ask(running, "one") == text
         assert len(running.opened) == 2
@@ -130,10 +128,7 @@ def test_an_answer_ends_with_the_model_it_began_with(long_model: Path, tmp_path:
         ask(running, "endless")
         assert len(running.opened) == 2
         assert sum(len(part.choices[0].delta.content or "") for part in parts) > 500
-        deadline = time.monotonic() + 10
-        while running.pool._replaced and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert running.pool._replaced == []
+        until(lambda: running.pool._replaced == [])
 
 
 def test_where_memory_is_short_models_that_nobody_uses_make_room(models: list[Path]) -> None:
@@ -339,7 +334,7 @@ def test_who_asks_for_an_open_model_does_not_wait_for_another_one(models: list[P
         while not pool.is_busy:
             await asyncio.sleep(0)
         for name in (None, "default", "one"):
-            await asyncio.wait_for(ask(name), 5)
+            await asyncio.wait_for(ask(name), PATIENCE_S)
         assert not opening.done()
         made.gate.set()
         await opening

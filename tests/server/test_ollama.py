@@ -11,7 +11,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from starlette.responses import StreamingResponse
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.listening import ServerOptions
@@ -21,7 +20,7 @@ from edgeinfer.app.server.ollama_wire import lines
 from edgeinfer.app.server.requests import ChatRequest, messages_of
 from edgeinfer.models.text import ChatTemplate
 from tests.conftest import write_tiny_llama
-from tests.server.conftest import Running, served
+from tests.server.conftest import Running, served, written
 from tests.server.test_reasoning import THINKING
 from tests.server.test_tools import NAMES, TOOLS
 
@@ -151,7 +150,7 @@ def test_options_are_obeyed(client: Any) -> None:
     assert answer(**free).message.content in penalised  # a window of 0 turns the penalty off
     assert len(penalised) == 2
     assert answer(temperature=0, num_gpu=1, num_thread=3, num_ctx=64, no_such_option=1).message.content == greedy
-    assert answer(temperature=0, typical_p=1.0, mirostat=0).message.content == greedy
+    assert answer(temperature=0, typical_p=1.0, mirostat=0, tfs_z=0.0).message.content == greedy
 
 
 @pytest.mark.parametrize(
@@ -208,12 +207,7 @@ def test_an_error_in_a_stream_is_its_last_line() -> None:
     async def done() -> None:
         ended.append("done")
 
-    async def written() -> list[bytes]:
-        response = lines(records(), done)
-        assert isinstance(response, StreamingResponse)
-        return [bytes(part) async for part in response.body_iterator]
-
-    assert asyncio.run(written()) == [b'{"done":false}\n', b'{"error":"it was closed"}\n']
+    assert asyncio.run(written(lines(records(), done))) == [b'{"done":false}\n', b'{"error":"it was closed"}\n']
     assert ended == ["done"]
 
 

@@ -16,8 +16,11 @@ import gguf
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.model_list import ModelList
 from edgeinfer.app.server.ollama_models import count_text
-from edgeinfer.app.server.ollama_pull import pull_records
+from edgeinfer.app.server.ollama_pull import pull_records, source_of
 from edgeinfer.app.server.ollama_schemas import KeepAlive
 from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.store import ModelStore, path_model
@@ -169,6 +172,19 @@ def stocked(tiny_model: Path, home: Path) -> Iterator[Running]:
         yield running
 
 
+def test_embeddings_are_made_as_the_server_is_told(tiny_model: Path) -> None:
+    made = []
+    for pooling in ("last", "first"):
+        with served(tiny_model, ServerOptions(port=0, pooling=pooling)) as running:
+            told = running.client().embeddings.create(model="tiny", input="the rain", encoding_format="float")
+            assert list(connected(running).embed("tiny", "the rain").embeddings[0]) == told.data[0].embedding
+            made.append(told.data[0].embedding)
+    assert made[0] != made[1]
+    of_tokens = ServerOptions(port=0, pooling="none")
+    with served(tiny_model, of_tokens) as running, pytest.raises(ollama.ResponseError, match="POST /embeddings"):
+        connected(running).embed("tiny", "the rain")
+
+
 def test_a_local_file_is_pulled_and_deleted(stocked: Running, tmp_path: Path) -> None:
     path = write_tiny_llama(tmp_path / "other.gguf", seed=5)
     client = connected(stocked)
@@ -240,6 +256,20 @@ def test_a_client_that_leaves_stops_the_pull(monkeypatch: pytest.MonkeyPatch) ->
             await asyncio.sleep(0.01)
 
     monkeypatch.setattr(ModelStore, "pull", pull)
-    state: Any = SimpleNamespace(n_pulls=0)
+    state: Any = SimpleNamespace(n_pulls=0, pool=SimpleNamespace(used_s=0.0))
     asyncio.run(asyncio.wait_for(leave_early(), 30))
     assert kept == [True]  # what was received stays
+    assert state.pool.used_s > 0  # the server is not idle meanwhile
+
+
+def test_other_computers_name_no_files_of_this_one(tiny_model: Path) -> None:
+    pool = SimpleNamespace(find=ModelList(list, path_model(tiny_model)).find)
+    for host, key in (("127.0.0.1", None), ("127.0.0.1,10.0.0.7", "secret")):
+        state: Any = SimpleNamespace(pool=pool, options=ServerOptions(host=host, key=key))
+        assert source_of("https://example.org/far.gguf", state) == "https://example.org/far.gguf"
+        for path in ("/home/anna/two.gguf", "path:/home/anna", "\\\\far\\share\\two.gguf"):
+            if key is None:
+                assert source_of(path, state) == path
+            else:
+                with pytest.raises(APIError, match="no path is taken"):
+                    source_of(path, state)

@@ -112,6 +112,10 @@ def test_a_schema_may_be_true(server: Running) -> None:
         (CHAT, {"functions": [{"name": "f"}]}, 400, "use tools"),
         (CHAT, {"function_call": "auto"}, 400, "use tools"),
         (COMPLETION, {"echo": True, "logprobs": 1}, 400, "logprobs of prompts are not supported"),
+        (RESPONSES, {"n": 2}, 400, "a response is one answer"),
+        (RESPONSES, {"prompt": {"id": "pmpt_1"}}, 400, "keeps no prompts"),
+        (RESPONSES, {"mirostat": 2}, 400, "edgeinfer has no mirostat"),
+        (RESPONSES, {"tools": [{"type": "function", "name": "a b"}]}, 400, "name: String should match pattern"),
         (RESPONSES, {"top_logprobs": 2}, 400, "logprobs are supported in /v1/chat/completions only"),
         (RESPONSES, {"include": ["message.output_text.logprobs"]}, 400, "supported in /v1/chat/completions only"),
     ],
@@ -171,3 +175,21 @@ def test_special_tokens_in_messages_are_text_unless_asked_for(server: Running, a
 def test_parts_of_a_message_do_not_run_into_each_other(parts: list[str], text: str) -> None:
     message = {"role": "user", "content": [{"type": "text", "text": part} for part in parts]}
     assert messages_of([ChatMessage.model_validate(message)])[0]["content"] == text
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "param"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": 3}]}, "messages.0.content"),
+        (CHAT, {"messages": MESSAGES, "tool_choice": 3}, "tool_choice"),
+        (CHAT, {"messages": MESSAGES, "stop": [1]}, "stop"),
+        (CHAT, {"messages": MESSAGES, "logit_bias": {"A": "x"}}, "logit_bias"),
+        (COMPLETION, {"prompt": ["a", 1]}, "prompt"),
+        (RESPONSES, {"input": 3}, "input"),
+    ],
+)
+def test_what_is_wrong_is_named_as_the_client_knows_it(
+    server: Running, path: str, asked: dict[str, object], param: str
+) -> None:
+    refused = server.http().post(path, json=asked)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
-from tests.server.conftest import Running
+from tests.server.conftest import Running, served
 
 CHAT = {"@requestFormat": "chatCompletions", "messages": [{"role": "user", "content": "the rain"}], "max_tokens": 3}
 
@@ -16,6 +19,16 @@ def test_instances_are_answered_as_chat_completions(server: Running) -> None:
     body = {key: value for key, value in instances[0].items() if key != "@requestFormat"}
     alone = server.http().post("/v1/chat/completions", json=body).json()
     assert found[0]["choices"] == alone["choices"]
+
+
+def test_where_one_is_refused_the_others_end(long_model: Path) -> None:
+    refused = {**CHAT, "tool_choice": "required"}  # there are no tools
+    with served(long_model) as running:
+        found = running.http().post("/predict", json={"instances": [{**CHAT, "max_tokens": 50_000}, refused]})
+        assert (found.status_code, found.json()["error"]["param"]) == (400, "tool_choice")
+        while running.llm.telemetry.n_requests:
+            time.sleep(0.01)
+        assert running.llm.telemetry.queue.n_generated < 50_000
 
 
 @pytest.mark.parametrize(

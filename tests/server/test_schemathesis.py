@@ -19,7 +19,9 @@ NO_SOURCE = str.maketrans("", "", "/\\:")
 @pytest.fixture(scope="module")
 def fuzzed(tiny_model: Path) -> Iterator[Running]:
     """A server of answers that end soon."""
-    with served(tiny_model, ServerOptions(port=0, queue=400)) as running:
+    with served(
+        tiny_model, ServerOptions(port=0, queue=400), defaults={"temperature": 0.7, "max_tokens": 8}
+    ) as running:
         yield running
 
 

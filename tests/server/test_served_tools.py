@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from edgeinfer.app.mcp.connections import START_LIMIT_S, Connections, RemoteResult
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.served_tools import ServedTools
 from tests.server.conftest import Running, served
 from tests.unit.app.mcp.conftest import PATHS, PROGRAM, require_package
+from tests.waiting import PATIENCE_S, until
 
 TRUSTED = frozenset({"add", "fail", "hang"})
 
@@ -72,14 +77,57 @@ def test_what_nobody_trusts_is_not_called(tools: Running) -> None:
     assert (streamed.status_code, streamed.json()["error"]["param"]) == (400, "stream")
 
 
+def test_a_call_ends_with_its_client(tools: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def wait(is_stopped: Callable[[], bool]) -> None:
+        while not is_stopped():
+            time.sleep(0.01)
+        ended.set()
+
+    async def hang(name: str, arguments: object, is_stopped: Callable[[], bool]) -> None:
+        await asyncio.to_thread(wait, is_stopped)  # a thread as a real call has it, which cancelling does not end
+
+    monkeypatch.setattr(tools.tools, "call", hang)
+
+    def leave() -> None:
+        with pytest.raises(httpx.ReadTimeout):
+            tools.http().post("/tools", json={"tool": "notes_hang"}, timeout=httpx.Timeout(60, read=0.5))
+
+    until(ended.is_set, leave)  # a slow server may not have begun the first call by then
+
+
+def test_a_server_that_ends_does_not_wait_for_tools_that_start() -> None:
+    require_package()
+    started = ToolServer("slow", (sys.executable, "-c", "import time; time.sleep(600)"))
+
+    async def scenario() -> None:
+        served_tools = ServedTools((started,))
+        listing = asyncio.create_task(served_tools.listed())
+        while served_tools._connections is None or not served_tools._connections._open:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(served_tools.close)
+        assert await listing == []
+
+    asyncio.run(asyncio.wait_for(scenario(), START_LIMIT_S / 2))
+
+
 def test_without_servers_there_are_no_tools(server: Running) -> None:
     assert server.http().get("/tools").json() == []
     assert "--mcp" in call(server, "notes_add").json()["error"]["message"]
 
 
-def test_a_call_ends_with_the_server(tiny_model: Path) -> None:
+def test_a_call_ends_with_the_server(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_package()
     ended: list[httpx.Response | Exception] = []
+    called, call_tool = threading.Event(), Connections._call
+
+    async def noted(self: Connections, server: ToolServer, tool: str, arguments: Any) -> RemoteResult:
+        if tool == "hang":
+            called.set()
+        return await call_tool(self, server, tool, arguments)
+
+    monkeypatch.setattr(Connections, "_call", noted)
     with served(tiny_model, ServerOptions(port=0, tools=(notes(),))) as running:
         assert call(running, "notes_add", a=1, b=1).status_code == 200
 
@@ -91,9 +139,9 @@ def test_a_call_ends_with_the_server(tiny_model: Path) -> None:
 
         asking = threading.Thread(target=hang)
         asking.start()
-        time.sleep(0.5)
+        assert called.wait(PATIENCE_S)
         running.tools.close()
-        asking.join(30)
+        asking.join(PATIENCE_S)
     assert not asking.is_alive()
     assert isinstance(ended[0], httpx.Response)
     assert "error" in ended[0].json()

@@ -29,6 +29,7 @@ from tests.conftest import write_tiny_llama
 from tests.file_server import Served, serving
 from tests.server.conftest import Running, served
 from tests.server.test_sidecar import OPEN, started
+from tests.waiting import until
 
 MESSAGES = [{"role": "user", "content": "the hen"}]
 NAMES = ("one", "two", "three")
@@ -103,10 +104,7 @@ class Heard:
 
     def wait(self, model: str, last: str) -> list[str]:
         """The events of a model as soon as the last one is as given."""
-        deadline = time.monotonic() + 60
-        while self.of(model)[-1:] != [last]:
-            assert time.monotonic() < deadline, self.events
-            time.sleep(0.01)
+        until(lambda: self.of(model)[-1:] == [last])
         return self.of(model)
 
 
@@ -223,19 +221,19 @@ def test_a_request_waits_while_the_others_are_in_use(folder: Path) -> None:
         found: list[str] = []
         thread = threading.Thread(target=lambda: found.append(answered(running, "two", max_tokens=2)))
         thread.start()
-        while not running.pool._opening.locked():
-            time.sleep(0.01)
+        until(running.pool._opening.locked)
         assert running.http().post("/tokenize", json={"model": "endless", "content": "a"}).status_code == 200
         assert names(running) == ["endless"]
         assert not found
         with pytest.raises(httpx.ReadTimeout):  # this client leaves before there is room
-            running.http().post("/tokenize", json={"model": "three", "content": "a"}, timeout=0.2)
+            running.http().post(
+                "/tokenize", json={"model": "three", "content": "a"}, timeout=httpx.Timeout(60, read=0.2)
+            )
         time.sleep(2 * LOOK_S)
         stream.close()
         thread.join(60)
         assert len(found) == 1
-        while running.pool._opening.locked():
-            time.sleep(0.01)
+        until(lambda: not running.pool._opening.locked())
         assert names(running) == ["two"]
         assert len(running.opened) == 2
 

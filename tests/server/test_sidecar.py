@@ -9,16 +9,18 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
+from edgeinfer.app.cli import main
 from tests.file_server import Served, serving
+from tests.waiting import PATIENCE_S, is_over, until
 
 START = [sys.executable, "-m", "edgeinfer", "serve", "--port", "0", "--spec", "off", "--ready-json"]
 OPEN = [*START, "--no-key"]
@@ -50,7 +52,7 @@ def sidecar(
         yield process, json.loads(line)
 
 
-def ends(process: subprocess.Popen[str], within_s: float = 20) -> int:
+def ends(process: subprocess.Popen[str], within_s: float = PATIENCE_S) -> int:
     return process.wait(within_s)
 
 
@@ -102,10 +104,7 @@ def test_it_ends_with_a_parent_that_is_killed(tiny_model: Path, tmp_path: Path) 
         parent.send_signal(signal.SIGKILL)
         parent.wait()
         parent.stdout.close()
-        deadline = time.monotonic() + 20
-        while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+        until(lambda: is_over(child.pid))
     finally:
         parent.kill()
         if child.is_running():
@@ -164,18 +163,16 @@ def test_it_ends_with_its_parent_while_it_pulls_a_model(tiny_model: Path, tmp_pa
         server.files["/new.gguf"] = Served(tiny_model.read_bytes(), stall=threading.Event())
         command = in_trouble("none", "-m", server.url("/new.gguf"), "--parent-pid", str(parent.pid))
         with started(command, EDGEINFER_HOME=str(tmp_path)) as process:
-            deadline = time.monotonic() + 60
-            while not server.body_bytes() and time.monotonic() < deadline:
-                time.sleep(0.02)
+            until(server.body_bytes)
             parent.kill()
             parent.wait()
-            assert ends(process, 15) == 1  # the other half would come after 20 s
+            assert ends(process) == 1  # the other half does not come
             assert not server.files["/new.gguf"].stall.is_set()
 
 
 def test_a_model_that_cannot_be_opened_for_whatever_reason_ends_it(tiny_model: Path) -> None:
     found = subprocess.run(
-        in_trouble("fail", "-m", str(tiny_model)), capture_output=True, text=True, timeout=60, check=False
+        in_trouble("fail", "-m", str(tiny_model)), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert (found.returncode, found.stdout) == (1, "")
     assert found.stderr.splitlines()[-1] == "error: [Errno 28] No space left on device"
@@ -188,7 +185,7 @@ def test_it_ends_where_nobody_reads_that_it_is_ready(tiny_model: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         process.stdout = None
-        assert ends(process, 60) == 1
+        assert ends(process) == 1
         assert "Traceback" not in process.stderr.read()
 
 
@@ -207,15 +204,20 @@ def test_the_key_is_in_a_file(tiny_model: Path, tmp_path: Path) -> None:
             assert httpx.get(f"{ready['url']}/v1/models", headers=headers).status_code == status
 
 
-def refused(*options: str, start: Sequence[str] = OPEN, **variables: str) -> tuple[int, str]:
-    found = subprocess.run(
-        [*start, *options], capture_output=True, text=True, timeout=60, env={**os.environ, **variables}, check=False
-    )
-    assert found.stdout == ""
-    return found.returncode, found.stderr
+def refused(*options: str, start: Sequence[str] = OPEN) -> tuple[int, str]:
+    """Exit code and standard error of a command that ends by itself; it is run in this process."""
+    said, wrote = StringIO(), StringIO()
+    with redirect_stderr(said), redirect_stdout(wrote), pytest.raises(SystemExit) as left:
+        main([*start[3:], *options])
+    assert wrote.getvalue() == ""
+    assert isinstance(left.value.code, int)
+    return left.value.code, said.getvalue()
 
 
-def test_what_cannot_be_is_said_before_anything_is_opened(tiny_model: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_is_said_before_anything_is_opened(
+    tiny_model: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("K", "k")
     model = ("-m", str(tiny_model))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -228,30 +230,35 @@ def test_what_cannot_be_is_said_before_anything_is_opened(tiny_model: Path, tmp_
         (("--token-env", "K"), "leave one of them out"),
         (("--parent-pid", "999999999"), "no such process"),
     ):
-        code, text = refused(*model, *options, K="k")
+        code, text = refused(*model, *options)
         assert (code, reason in text, "Traceback" in text) == (1, True, False), text
     for options, reason in (
         ((), "a server beside a program needs a key"),
         (("--host", "no.such.host.invalid", "--token-env", "K"), "no address"),
         (("--token-env", "NOT_THERE"), "no such environment variable"),
     ):
-        code, text = refused(*model, *options, start=START, K="k")
+        code, text = refused(*model, *options, start=START)
         assert (code, reason in text, "Traceback" in text) == (1, True, False), text
     shared = tmp_path / "shared key"
     shared.write_text("k")
     shared.chmod(0o644)
+    long = tmp_path / "long key"
+    long.write_text("k" * 5000)
+    long.chmod(0o600)
     for options, reason in (
         (("--token-file", str(shared)), "can be used by others; chmod 600"),
         (("--token-file", str(tmp_path / "none")), "cannot be read: No such file"),
         (("--token-file", str(shared), "--token-env", "K"), "leave one of them out"),
+        (("--token-file", str(long)), "more than the 4096 characters"),
     ):
-        code, text = refused(*model, *options, start=START, K="k")
+        code, text = refused(*model, *options, start=START)
         assert (code, reason in text, "Traceback" in text) == (1, True, False), text
-    code, text = refused(*model, "--max-body", "much", K="k")
+    code, text = refused(*model, "--max-body", "much")
     assert (code, "much" in text, "Traceback" in text) == (2, True, False), text
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
-    code, text = refused("-m", str(broken))
-    assert (code, "error: " in text, "Traceback" in text) == (1, True, False), text
+    found = subprocess.run([*OPEN, "-m", str(broken)], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (found.returncode, found.stdout) == (1, "")
+    assert ("error: " in found.stderr, "Traceback" in found.stderr) == (True, False), found.stderr
     code, text = refused("-m", "no-such-model")
     assert (code, "no model is called" in text) == (1, True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,8 +13,9 @@ from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.slots import CacheSlots
 from edgeinfer.errors import BadSetting
+from tests.adapter_files import write_adapter
 from tests.conftest import write_tiny_llama
-from tests.server.conftest import served
+from tests.server.conftest import Running, served
 
 PROMPT = "the hen in the inn then an inn in the hen " * 4
 N_NEW = 8
@@ -113,7 +116,7 @@ def test_files_are_checked(tiny_model: Path, options: ServerOptions, tmp_path: P
     "name",
     [
         *("../hen.bin", "a/hen.bin", "/tmp/hen.bin", "a\\hen.bin", "C:hen.bin", ".", "..", ".hen", "", "hen.", "h\0"),
-        *("x" * 300, "\u00e9" * 150, None, 3),
+        *("x" * 300, "\u00e9" * 150, None, 3, "NUL", "con.bin", "lpt1.x.y"),
     ],
 )
 @pytest.mark.parametrize("action", ["save", "restore"])
@@ -167,3 +170,34 @@ def test_a_slot_is_that_of_the_text_or_an_empty_one_or_the_oldest() -> None:
     assert (slots.tokens(0), slots.slot(1, 2).tokens) == ((*one, 7), two)
     with pytest.raises(APIError, match="there are 0 to 1"):
         slots.slot(2, 2)
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/chat/completions", "/v1/completions"])
+def test_slots_know_the_adapters_of_their_answers(tiny_model: Path, options: ServerOptions, path: str) -> None:
+    """Whatever API asked for the answer; with other scales there is nothing to be saved."""
+    adapter = write_adapter(tiny_model, options.slot_folder / "adapter.gguf", rank=8, seed=8)
+    asked = {"messages": [{"role": "user", "content": PROMPT}], "input": PROMPT}
+    limits = {"max_tokens": N_NEW, "max_output_tokens": N_NEW, "temperature": 0}
+    body = {**(asked if path != "/v1/completions" else {"prompt": PROMPT}), **limits}
+    with served(tiny_model, options, lora=[adapter]) as running:
+        http = running.http()
+        assert http.post(path, json={**body, "id_slot": 2, "lora": [{"id": 0, "scale": 0.5}]}).status_code == 200
+        n_saved = act(http, "save", 2).json()["n_saved"]
+        assert n_saved > 0
+        assert act(http, "erase", 2).json()["n_erased"] == n_saved
+        assert act(http, "restore", 0).json()["n_restored"] == n_saved
+        assert act(http, "save", 0, "again.bin").json()["n_saved"] == n_saved
+
+
+def test_slots_are_chosen_where_they_are_given(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the event loop: an answer that ends meanwhile may add one."""
+    threads: list[str] = []
+    choose = CacheSlots.choose
+
+    def chosen(slots: CacheSlots, *given: Any) -> int:
+        threads.append(threading.current_thread().name)
+        return choose(slots, *given)
+
+    monkeypatch.setattr(CacheSlots, "choose", chosen)
+    complete(server.http())
+    assert set(threads) == {"server"}

@@ -50,7 +50,7 @@ def test_chunks_have_the_shape_of_openais(server: Running, options: dict[str, An
         assert all("usage" not in chunk for chunk in chunks)
     for index in range(options.get("n", 1)):
         own = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == index]
-        assert own[0]["delta"] == {"role": "assistant", "content": None}
+        assert own[0]["delta"] == {"role": "assistant", "content": ""}
         assert own[-1]["delta"] == {}
         assert own[-1]["finish_reason"] in ("stop", "length", "tool_calls")
         assert all(choice["finish_reason"] is None and choice["delta"] for choice in own[:-1])

@@ -15,27 +15,13 @@ import typer
 from edgeinfer.app.chat.beginning import Beginning
 from edgeinfer.app.command_line.misuse import Misuse
 from edgeinfer.app.command_line.options import Command, Given, takes_settings
-from edgeinfer.app.web import VARIABLE
-from edgeinfer.errors import BadSetting
 from edgeinfer.interrupts import interrupt_plainly
 
 if TYPE_CHECKING:
     from edgeinfer.app.mcp.toolbox import Toolbox
 
-HOST, PORT = "127.0.0.1", 8000
-Host = Annotated[
-    str | None, typer.Option("--host", metavar="ADDRESS", help=f"Bind address with --web. Default: {HOST}.")
-]
-Port = Annotated[
-    int | None,
-    typer.Option(
-        "--port",
-        metavar="N",
-        help=f"Port with --web; 0 picks a free one. Default: {PORT}.",
-        min=0,
-        max=65535,
-    ),
-]
+NOT_SERVED = "--web: run `edgeinfer serve` and open the address that it prints, which is a page to chat in"
+"""Said to users of `--web`, which served the terminal app to browsers, and of what went with it."""
 Tools = Annotated[
     list[str] | None,
     typer.Option(
@@ -61,11 +47,9 @@ def chat(
     plain: Annotated[
         bool, typer.Option("--plain", help="Use line mode, for screen readers and simple terminals.")
     ] = False,
-    web: Annotated[
-        bool, typer.Option("--web", help="Serve the app to a browser and print its link; all tabs share one model.")
-    ] = False,
-    host: Host = None,
-    port: Port = None,
+    web: Annotated[bool, typer.Option("--web", hidden=True)] = False,
+    host: Annotated[str | None, typer.Option("--host", hidden=True)] = None,
+    port: Annotated[str | None, typer.Option("--port", hidden=True)] = None,
     mcp: Tools = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Use line mode, and print statistics of each answer to stderr.")
@@ -77,16 +61,8 @@ def chat(
     answer, Ctrl-D leaves. Without a terminal each line of standard input is a turn, and only answers are printed.
     """
     beginning = Beginning(continue_last, " ".join(question or ()).strip())
-    if VARIABLE in os.environ:
-        from edgeinfer.app.web.tab import run_tab
-
-        _end(run_tab(os.environ))
-    if web and mcp:
-        raise Misuse("--web serves an app without tools; leave out --mcp, or use the page of edgeinfer serve --mcp")
-    if web:
-        _serve_page(given, beginning, HOST if host is None else host, PORT if port is None else port)
-    if host is not None or port is not None:
-        raise Misuse("--host and --port say where a page is served; use them with --web: edgeinfer chat --web")
+    if web or host is not None or port is not None:
+        raise Misuse(NOT_SERVED)
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not (plain or stats) and _has_screen():
         _end(_run_app(given, beginning, mcp or ()))
@@ -119,18 +95,6 @@ def _run_app(given: Given, beginning: Beginning, tool_servers: Sequence[str]) ->
             app.state.beginning = replace(beginning, system=None if system is None else str(system))
 
         return run_app(given, begins=begins, typed=typed, tool_servers=chat_servers(tool_servers))
-
-
-def _serve_page(given: Given, beginning: Beginning, host: str, port: int) -> NoReturn:
-    """Serve the app as a page. Raises BadSetting where what that needs is not installed."""
-    if beginning != Beginning():
-        raise Misuse("--web opens a page: type the question there, and open earlier chats with Ctrl+O")
-    try:
-        from edgeinfer.app.web.launch import run_web
-    except ImportError as reason:
-        raise BadSetting(f"--web needs {reason.name}: pip install 'edgeinfer[web]'") from None
-    interrupt_plainly()
-    _end(run_web(given, host, port))
 
 
 def _chat_in_lines(

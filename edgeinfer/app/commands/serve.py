@@ -340,13 +340,15 @@ def _key_in(path: Path) -> str:
     try:
         with path.open(encoding="utf-8") as file:
             mode = os.fstat(file.fileno()).st_mode
-            key = file.read(KEY_FILE_CAP).removesuffix("\n").removesuffix("\r")
+            key = file.read(KEY_FILE_CAP + 1).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise BadSetting(f"--token-file {path} is not text") from None
     except OSError as reason:
         raise BadSetting(f"--token-file {path} cannot be read: {reason.strerror or reason}") from None
     if os.name == "posix" and mode & 0o077:  # elsewhere the access list of the folder says who may read
         raise BadSetting(f"--token-file {path} can be used by others; chmod 600 makes it yours alone")
+    if len(key) > KEY_FILE_CAP:
+        raise BadSetting(f"--token-file {path} holds more than the {KEY_FILE_CAP} characters that a key may have")
     return key
 
 

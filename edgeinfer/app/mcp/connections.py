@@ -280,7 +280,9 @@ def _result(found: Any) -> RemoteResult:
     texts: list[str] = []
     others: list[str] = []
     for block in found.content:
-        text = getattr(block, "text", None) or getattr(getattr(block, "resource", None), "text", None)
+        text = getattr(block, "text", None)
+        if text is None:
+            text = getattr(getattr(block, "resource", None), "text", None)
         if isinstance(text, str):
             texts.append(text)
         else:

@@ -43,7 +43,7 @@ def allows_host(patterns: Iterable[str], host: str, name: str) -> bool:
 
 def origin_expression(patterns: Iterable[str]) -> str:
     """A regular expression that matches the origins that may use the server."""
-    return "|".join(f"(?:{_expression(each)})" for each in patterns) or r"(?!)"
+    return "|".join(f"(?i:{_expression(each)})" for each in patterns) or r"(?!)"
 
 
 def allows_origin(patterns: Iterable[str], origin: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.errors import APIError, invalid
 from edgeinfer.app.server.requests import (
     MOST_STOPS,
     ChatMessage,
@@ -31,8 +31,10 @@ from edgeinfer.app.server.requests import (
     ResponseFormat,
     Sampling,
     Text,
+    ThoughtControl,
     Tool,
     one_text,
+    shared_fields,
 )
 
 SERVER_TOOLS = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_", "mcp_toolset", "advisor_")
@@ -45,7 +47,6 @@ NO_THREADS = "thread_unsupported_request"
 """The error code at which Anthropic's client sends whole conversations from then on."""
 NoneOrMore = Annotated[int, Field(ge=0, lt=1 << 31)]
 """A number of tokens; none: the prompt is read, so that it is known later."""
-_OTHER_FIELDS = {"messages", "stop", "stream", "stream_options", "n"}
 
 
 class Source(RequestBody):
@@ -112,7 +113,7 @@ class OutputConfig(RequestBody):
     format: OutputFormat | None = None
 
 
-class CountTokensRequest(Sampling):
+class CountTokensRequest(Sampling, ThoughtControl):
     """POST /v1/messages/count_tokens."""
 
     messages: Annotated[list[Turn], Field(min_length=1, max_length=100_000)]
@@ -133,25 +134,23 @@ class CountTokensRequest(Sampling):
         self._check()
         thinking, output, choice = self.thinking, self.output_config or OutputConfig(), self.tool_choice
         form = output.format or self.output_format
-        fields = self.model_dump(include=set(Sampling.model_fields) - _OTHER_FIELDS, exclude_none=True)
+        fields = {**shared_fields(self), "stop": self._stops() or None}
+        if thinking is not None:
+            fields |= {"enable_thinking": _THINKS.get(thinking.type), "thinking_budget_tokens": thinking.budget_tokens}
+        if output.effort is not None:
+            fields["reasoning_effort"] = EFFORTS.get(output.effort, output.effort)
         try:
             return ChatRequest(
                 **fields,
                 messages=_messages(self.system, self.messages),
                 max_tokens=self.max_tokens,
-                stop=self._stops() or None,
                 tools=list(_tools(self.tools or ())) or None,
                 tool_choice=None if choice is None else _chosen(choice),
                 parallel_tool_calls=not (choice is not None and choice.disable_parallel_tool_use),
-                enable_thinking=_THINKS.get(thinking.type) if thinking is not None else None,
-                thinking_budget_tokens=thinking.budget_tokens if thinking is not None else None,
-                reasoning_effort=None if output.effort is None else EFFORTS.get(output.effort, output.effort),
                 response_format=None if form is None else _format(form),
             )
         except ValidationError as reason:
-            first = reason.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise APIError(400, f"{place or 'the request'}: {first['msg']}", param=place or None) from None
+            raise invalid(reason.errors()) from None
 
     def _check(self) -> None:
         """Raises APIError for fields that would change the answer in ways that there are not."""

@@ -5,7 +5,6 @@ In: server options, models. Out: an ASGI application. Opens no socket.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -17,8 +16,9 @@ from starlette.exceptions import HTTPException
 import edgeinfer
 from edgeinfer.app.server.allowed import origin_expression
 from edgeinfer.app.server.bodies import PlainBodies
-from edgeinfer.app.server.errors import APIError, api_error
-from edgeinfer.app.server.guard import Guard, request_id_of
+from edgeinfer.app.server.errors import APIError, invalid, told_error
+from edgeinfer.app.server.guard import Guard
+from edgeinfer.app.server.kept_streams import KeepsStreams
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.app.server.routes import ROUTES
@@ -28,8 +28,6 @@ from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
-
-LOG = logging.getLogger("edgeinfer.server")
 
 
 def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> FastAPI:
@@ -51,6 +49,7 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
         app.add_exception_handler(kind, _failed)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_middleware(KeepsStreams, streams=app.state.server.streams)
     if options.origins:
         methods = ["GET", "POST", "DELETE", "OPTIONS"]  # HEAD needs no permission
         app.add_middleware(
@@ -76,29 +75,26 @@ def _describe(app: FastAPI) -> None:
 
 async def _failed(request: Request, reason: Exception) -> Response:
     """Return the response for an exception raised by a route."""
-    error = api_error(reason)
-    if error.status == 500:
-        LOG.error("%s %s failed (%s)", request.method, request.url.path, request_id_of(request), exc_info=reason)
-    return JSONResponse(error.body_at(request.url.path), error.status, headers=dict(error.headers))
+    error = told_error(reason, request.scope)
+    return JSONResponse(error.body_at(request.scope["path"]), error.status, headers=dict(error.headers))
 
 
 async def _invalid(request: Request, reason: Exception) -> Response:
     """Return the response for a body that fails validation."""
     assert isinstance(reason, RequestValidationError)
-    first: dict[str, Any] = next(iter(reason.errors()), {})
-    place = [str(part) for part in first.get("loc", ()) if part != "body"]
-    if first.get("type") == "json_invalid":
-        message, param = f"the body is no JSON: {first.get('ctx', {}).get('error', '')}", None
+    first: dict[str, Any] = reason.errors()[0]
+    if first["type"] == "json_invalid":
+        error = APIError(400, f"the body is no JSON: {first['ctx']['error']}")
     else:
-        param = ".".join(place) or None
-        message = f"{param or 'the body'}: {first.get('msg', 'is not valid')}"
-    error = APIError(400, message, None, param)
-    return JSONResponse(error.body_at(request.url.path), 400)
+        error = invalid([{**first, "loc": first["loc"][first["loc"][:1] == ("body",) :]}])
+    return JSONResponse(error.body_at(request.scope["path"]), 400)
 
 
 async def _http(request: Request, reason: Exception) -> Response:
     """Return the response for an unknown route or method."""
     assert isinstance(reason, HTTPException)
-    message = f"there is no {request.method} {request.url.path}" if reason.status_code == 404 else str(reason.detail)
+    message = (
+        f"there is no {request.method} {request.scope['path']}" if reason.status_code == 404 else str(reason.detail)
+    )
     error = APIError(reason.status_code, message)
-    return JSONResponse(error.body_at(request.url.path), reason.status_code, headers=reason.headers)
+    return JSONResponse(error.body_at(request.scope["path"]), reason.status_code, headers=reason.headers)

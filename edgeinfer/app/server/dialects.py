@@ -42,9 +42,16 @@ NEUTRAL: Mapping[str, object] = MappingProxyType(
         "min_tokens": 0,
         "use_beam_search": False,
         "ignore_eos": False,
+        "stop_token_ids": [],
+        "bad_words": [],
+        "allowed_token_ids": [],
+        "include_stop_str_in_output": False,
+        "skip_special_tokens": True,
+        "truncate_prompt_tokens": None,
+        "chat_template": None,
     }
 )
-"""Sampling parameters that edgeinfer lacks, with the values at which they change nothing."""
+"""Fields of other servers that edgeinfer lacks, with the values at which they change nothing."""
 ORDER = ("penalties", "top_k", "top_p", "min_p", "temperature")
 """The samplers, in the order in which they are applied; llama-server's usual one."""
 OFF: Mapping[str, Mapping[str, float]] = MappingProxyType(
@@ -116,6 +123,13 @@ class Dialects(BaseModel):
     min_tokens: int | None = None
     use_beam_search: bool | None = None
     ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    chat_template: str | None = None
 
 
 def check_dialects(body: Dialects) -> None:

@@ -5,7 +5,9 @@ In: exceptions. Out: statuses and bodies that reveal no internals of the program
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +42,9 @@ TOO_LONG = "context_length_exceeded"
 TOO_LONG_KIND = "exceed_context_size_error"
 """Its error type, as llama-server's clients know it."""
 
+_KIND = re.compile(r"(?:str|int|float|bool)$|(?:constrained|function|lax)-|(?:list|dict|literal|nullable)\[|[A-Z]\w*$")
+"""What pydantic adds to the place of a value that may be of several kinds: which of them it was tried as."""
+
 _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
     (BadSetting, 400, None),
     (BadTemplate, 400, None),
@@ -59,8 +64,13 @@ ANTHROPIC_PATHS = "/v1/messages"
 """Paths of Anthropic's API, whose errors have its form."""
 TOO_LONG_WORDS = "prompt is too long: "
 """Words by which agents of all APIs know that a conversation is to be shortened (langchain, litellm, Claude Code …)."""
+ALSO_TOO_LONG = "; it is longer than the model's context length"
+"""Words by which older versions of litellm know it, such as the one that aider brings."""
 ANTHROPIC_KINDS: Mapping[int, str] = {**KINDS, 413: "request_too_large", 503: "overloaded_error"}
 """Anthropic's error types by status; all other statuses have the type api_error."""
+REQUEST_ID = "edgeinfer.request_id"
+"""The key of a request's scope for the id that its response has in its headers."""
+LOG = logging.getLogger("edgeinfer.server")
 RETRY_S = "1"
 """The Retry-After header value when the queue is full."""
 
@@ -111,7 +121,14 @@ def too_long(message: str, n_prompt: int | None, n_context: int | None, param: s
     """The error of a prompt that is longer than the context."""
     is_known = n_prompt is not None and n_context is not None
     numbers = {"n_prompt_tokens": n_prompt or 0, "n_ctx": n_context or 0} if is_known else {}
-    return APIError(400, TOO_LONG_WORDS + message, TOO_LONG, param, numbers=numbers)
+    return APIError(400, TOO_LONG_WORDS + message + ALSO_TOO_LONG, TOO_LONG, param, numbers=numbers)
+
+
+def invalid(failures: Sequence[Mapping[str, Any]], place: str = "") -> APIError:
+    """The error of a body that fails validation, from pydantic's description; `place`: what of a request it is."""
+    first = failures[0]
+    where = ".".join(filter(None, (place, *(str(part) for part in first["loc"] if not _KIND.match(str(part))))))
+    return APIError(400, f"{where or 'the body'}: {first['msg']}", param=where or None)
 
 
 def unsupported(message: str, param: str) -> APIError:
@@ -131,6 +148,15 @@ def api_error(reason: BaseException) -> APIError:
         headers = {"Retry-After": "5"} if status == 503 else {}
         return APIError(status, str(reason), code, headers=headers)
     return APIError(500, "the server failed; its log says why")
+
+
+def told_error(reason: Exception, scope: Mapping[str, Any]) -> APIError:
+    """What the client of a request is told of an exception; the log has what it is not told."""
+    error = api_error(reason)
+    if error.status == 500:
+        method, path, identity = (scope.get(name) for name in ("method", "path", REQUEST_ID))
+        LOG.error("%s %s failed (%s)", method, path, identity, exc_info=reason)
+    return error
 
 
 _ERROR_SCHEMA = {

@@ -13,15 +13,17 @@ import secrets
 from collections.abc import Mapping
 
 from fastapi import HTTPException
-from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.errors import REQUEST_ID, APIError
 from edgeinfer.app.server.listening import ServerOptions, is_own_page
 from edgeinfer.app.server.routes.page import PAGE_PATHS
 
 OPEN_PATHS = frozenset({"/health", "/v1/health", *PAGE_PATHS})
 """Paths that need no API key: the health check, and the page, which holds no data."""
+
+FOREIGN_SITES = frozenset({"cross-site", "same-site"})
+"""What browsers say in `Sec-Fetch-Site` of requests of another origin's page."""
 
 
 class Guard:
@@ -38,7 +40,7 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             self._check_host(headers.get("host", ""))
-            if scope["method"] == "OPTIONS" and self._is_foreign(headers):
+            if scope["method"] == "OPTIONS" and self._is_foreign(scope["path"], headers):
                 await _permit_nothing(send)
                 return
             self._check(scope["method"], scope["path"], headers)
@@ -51,20 +53,24 @@ class Guard:
         if not self._options.knows_host(host):
             raise APIError(403, f"this server is not called {host!r}; `edgeinfer serve --allow-host` adds a name")
 
-    def _is_foreign(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request comes from a page that may not use the server."""
+    def _is_foreign(self, path: str, headers: Mapping[str, str]) -> bool:
+        """Whether a request comes from a page that may not use the server.
+
+        Of pictures, scripts and frames of a page browsers tell no origin, but that it is another one.
+        """
         origin = headers.get("origin")
-        if origin is None or self._options.knows_origin(origin):
+        if self._options.knows_origin(origin or ""):
             return False
+        if origin is None:
+            return headers.get("sec-fetch-site") in FOREIGN_SITES and path not in OPEN_PATHS
         return not is_own_page(origin, headers.get("host", ""))
 
     def _check(self, method: str, path: str, headers: dict[str, str]) -> None:
         """Raises APIError if the request is not allowed."""
         options, origin = self._options, headers.get("origin")
-        if self._is_foreign(headers):
-            raise APIError(
-                403, f"pages of {origin} may not use this server; `edgeinfer serve --allow-origin` lets them"
-            )
+        if self._is_foreign(path, headers):
+            pages = f"pages of {origin}" if origin is not None else "other pages"
+            raise APIError(403, f"{pages} may not use this server; `edgeinfer serve --allow-origin` lets them")
         if options.key is not None and path not in OPEN_PATHS and not (method == "OPTIONS" and origin is not None):
             sent = _keys(headers)
             if not any(hmac.compare_digest(key.encode(), options.key.encode()) for key in sent):
@@ -111,17 +117,12 @@ def _keys(headers: Mapping[str, str]) -> list[str]:
     return sent
 
 
-def request_id_of(request: HTTPConnection) -> str:
-    """The id that the response to a request has in its headers."""
-    return str(request.scope["edgeinfer.request_id"])
-
-
 def _numbered(scope: Scope, send: Send) -> Send:
     """Give a request an id, and wrap `send` to add it to the headers, by the names that clients look for.
 
     Names of headers get capitals, as some clients compare them so.
     """
-    identity = scope["edgeinfer.request_id"] = f"req_{secrets.token_hex(12)}"
+    identity = scope[REQUEST_ID] = f"req_{secrets.token_hex(12)}"
     headers = [(name, identity.encode()) for name in (b"request-id", b"x-request-id")]
 
     async def sent(message: Message) -> None:

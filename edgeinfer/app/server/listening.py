@@ -71,6 +71,11 @@ class ServerOptions:
         """The addresses to listen at."""
         return tuple(address.strip() for address in self.host.split(","))
 
+    @property
+    def is_local(self) -> bool:
+        """Whether no other computer reaches the server."""
+        return all(map(is_loopback, self.addresses))
+
     def check(self) -> None:
         """Raises BadSetting if others on the network could use the server without a key, and for useless patterns."""
         check_hosts(self.hosts)
@@ -81,6 +86,10 @@ class ServerOptions:
             raise BadSetting("the key is empty; give one, or unset its variable to serve this computer alone")
         if self.key is not None and self.key != self.key.strip():
             raise BadSetting("the key begins or ends with white space, which clients cannot send; take it away")
+        if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
+            raise BadSetting(
+                "the key has characters that clients cannot send in a header; letters, digits, - and _ work"
+            )
         if "," in self.host and not all(self.addresses):
             raise BadSetting(f"--host {self.host!r}: an address is empty")
         reached = next((address for address in self.addresses if not is_loopback(address)), None)

@@ -33,7 +33,7 @@ class Downloads:
     async def begin(self, name: str, state: ServerState) -> None:
         """Begin to pull a model. Raises APIError if it is here or cannot be pulled now, ModelNotFound."""
         wanted = f"hf:{name}" if HUB_NAME.fullmatch(name) else name
-        source = await asyncio.to_thread(source_of, wanted, state.pool)
+        source = await asyncio.to_thread(source_of, wanted, state)
         if source is None or name in self._tasks:
             raise APIError(400, f"{name!r} is here, or being pulled", param="model")
         require_turn(state)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from edgeinfer.app.server.objects import Record
 from edgeinfer.steps import Progress
@@ -103,5 +104,5 @@ class ModelEvents:
 
 def _soon(loop: asyncio.AbstractEventLoop, tell: Callable[[], None]) -> None:
     """Run something in the loop, unless the server has ended."""
-    if not loop.is_closed():
+    with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(tell)

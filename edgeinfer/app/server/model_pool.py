@@ -189,6 +189,7 @@ class ModelPool:
     async def _opened(self, model: LocalModel, waiting: Waiting) -> PooledModel:
         """Open a model for one user. Only one model opens at a time; requests for others follow in order."""
         async with self._opening:
+            self._require_waiting(waiting)
             pooled = self._acquire_open(model)
             if pooled is not None:
                 return pooled
@@ -237,8 +238,7 @@ class ModelPool:
             self._memory.require(model, need)
         until_s = time.monotonic() + self.limits.wait_s
         while self._lacks_room(need):
-            if waiting.is_over or self._is_closing:
-                raise APIError(499, "the client has gone, or the server ends", GONE)
+            self._require_waiting(waiting)
             self._released.clear()
             await self._close_replaced()
             if not await self._close_idlest():
@@ -246,6 +246,11 @@ class ModelPool:
         if not self._open and not self._replaced:
             self._memory.note_free()
         return need
+
+    def _require_waiting(self, waiting: Waiting) -> None:
+        """Raises APIError if nobody waits for a model any more."""
+        if waiting.is_over or self._is_closing:
+            raise APIError(499, "the client has gone, or the server ends", GONE)
 
     def _load_of(self, model: LocalModel) -> LoadOptions:
         presets = self.names.presets
@@ -324,7 +329,8 @@ class ModelPool:
             return
         for pooled in self.open:
             model = pooled.model
-            if (before.of(model), before.settings_of(model)) != (after.of(model), after.settings_of(model)):
+            is_other = (before.of(model), before.settings_of(model)) != (after.of(model), after.settings_of(model))
+            if is_other and self._is_open(pooled):
                 self.events.status(pooled.name, "unloaded")
                 await self._whole(self._replace(pooled))
         self.events.send("models_reload", ALL_MODELS)
@@ -346,11 +352,15 @@ class ModelPool:
         async with self._opening:
             now_s = time.monotonic()
             for pooled in self.open:
-                if pooled.users or pooled.keep_s is None:
+                if pooled.users or pooled.keep_s is None or not self._is_open(pooled):
                     continue
                 if now_s - pooled.used_s >= pooled.keep_s:
                     LOG.info("%s was idle for %.0f s; it is closed", pooled.name, now_s - pooled.used_s)
                     await self._close(pooled)
+
+    def _is_open(self, pooled: PooledModel) -> bool:
+        """Whether it has not been closed or replaced while something else was awaited."""
+        return self._open.get(key_of(pooled.model)) is pooled
 
     async def _close_replaced(self) -> None:
         """Close replaced models without users.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,10 @@ from edgeinfer.app.server.objects import Record
 from edgeinfer.errors import ModelNotFound
 from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.sources import parse_source
+from edgeinfer.models.sources.path import PathSource
 from edgeinfer.models.store import ModelStore
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.model_pool import ModelPool
     from edgeinfer.app.server.state import ServerState
     from edgeinfer.models.store import LocalModel
 
@@ -31,8 +32,10 @@ Step = tuple[int, int | None]
 """Bytes done, and all bytes if they are known."""
 
 
-def source_of(name: str, pool: ModelPool) -> str | None:
+def source_of(name: str, state: ServerState) -> str | None:
     """Where a model comes from; None if it is here. Raises ModelNotFound.
+
+    Files of this computer are named only to a server that no other computer reaches. Raises APIError for them.
 
     A name of the hub is one of ours; other names of Ollama are found if the model is on this computer, in the store or
     among those that Ollama has pulled, for edgeinfer does not download from Ollama's registry.
@@ -41,12 +44,16 @@ def source_of(name: str, pool: ModelPool) -> str | None:
         if name.startswith(hub):
             name = f"hf:{name.removeprefix(hub)}"
     try:
-        pool.find(name)
+        state.pool.find(name)
     except APIError:
         try:
-            parse_source(name)  # raises what would work
+            source = parse_source(name)  # raises what would work
         except (OSError, ValueError):  # no name of a file either, such as one that is too long
             raise ModelNotFound(f"no model is called {name[:80]!r}") from None
+        if isinstance(source, PathSource) and not state.options.is_local:
+            raise APIError(
+                403, "other computers reach this server, so that no path is taken: name a source", None, "model"
+            ) from None
         return name
     return None
 
@@ -83,6 +90,7 @@ async def pull_records(source: str | None, state: ServerState) -> AsyncIterator[
         task.add_done_callback(ended)
         try:
             while (step := await steps.get()) is not None:
+                state.pool.used_s = time.monotonic()  # a server that pulls is not idle
                 yield _progress(source, *step)
             task.result()
         finally:

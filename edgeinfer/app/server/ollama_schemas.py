@@ -28,6 +28,7 @@ from edgeinfer.app.server.requests import (
     Count,
     FunctionCall,
     MessageToolCall,
+    ModelName,
     Penalty,
     RequestBody,
     ResponseFormat,
@@ -43,8 +44,6 @@ _UNIT_S: Mapping[str, float] = MappingProxyType(
 )
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _DURATION = re.compile(rf"(?P<sign>[+-]?)(?P<parts>(?:{_PART.pattern})+)")
-OFF: Mapping[str, tuple[float, ...]] = MappingProxyType({"typical_p": (1,), "tfs_z": (0, 1), "mirostat": (0,)})
-"""Ways of sampling that edgeinfer does not have, and the values with which Ollama does not use them either."""
 
 
 def _seconds(value: object) -> object:
@@ -105,12 +104,6 @@ class OllamaOptions(RequestBody):
     tfs_z: float | None = None
     mirostat: int | None = None
 
-    def check(self) -> None:
-        """Raises APIError for ways of sampling that edgeinfer does not have."""
-        for name, values in OFF.items():
-            if getattr(self, name) not in (None, *values):
-                raise APIError(400, f"edgeinfer does not sample with {name}: leave it out", param=f"options.{name}")
-
     def sampling(self) -> dict[str, Any]:
         """The fields that a request of OpenAI's API has too, by their names there."""
         shared = self.model_dump(exclude_none=True, include=set(Sampling.model_fields) - {"seed"})
@@ -118,13 +111,15 @@ class OllamaOptions(RequestBody):
             shared["seed"] = self.seed
         if self.num_predict is not None:
             shared["max_tokens"] = self.num_predict if self.num_predict > 0 else NO_LIMIT
+        if self.tfs_z == 0:  # how Ollama's clients turn it off
+            del shared["tfs_z"]
         return shared
 
 
 class OllamaRequest(RequestBody):
     """What all requests say: the model, and how long it stays loaded."""
 
-    model: Annotated[str, Field(min_length=1, max_length=500)]
+    model: Annotated[ModelName, Field(min_length=1)]
     keep_alive: KeepAlive | None = None
 
 
@@ -145,9 +140,8 @@ class AnswerRequest(OllamaRequest):
         return self.keep_alive == 0
 
     def fields(self) -> dict[str, Any]:
-        """The fields of a chat request that do not concern its messages. Raises APIError."""
+        """The fields of a chat request that do not concern its messages."""
         options = self.options or OllamaOptions()
-        options.check()
         level = self.think if isinstance(self.think, str) else None
         return {
             **options.sampling(),
@@ -278,8 +272,8 @@ class OldEmbeddingRequest(OllamaRequest):
 class NamedRequest(RequestBody):
     """A request about a model; old clients call it `name`."""
 
-    model: Annotated[str, Field(max_length=500)] | None = None
-    name: Annotated[str, Field(max_length=500)] | None = None
+    model: ModelName | None = None
+    name: ModelName | None = None
 
     @property
     def wanted(self) -> str:

@@ -1,7 +1,6 @@
 """How Ollama's API is written: lines of JSON, times, durations in nanoseconds, the fields of answers.
 
-In: records, stats of finished answers. Out: lines, final fields; a route class for JSON bodies sent under any content
-type, as `curl -d` does. Knows no models and no requests.
+In: records, stats of finished answers. Out: lines, final fields. Knows no models and no requests.
 """
 
 from __future__ import annotations
@@ -9,16 +8,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fastapi import Request
-from fastapi.routing import APIRoute
 from starlette.responses import Response
 
-from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.objects import Record, chat_logprobs, json_line
 from edgeinfer.app.server.streaming import Wire, streaming
 
@@ -57,21 +53,6 @@ async def _written(records: AsyncIterator[Record]) -> AsyncIterator[bytes]:
 def time_text(unix_s: float) -> str:
     """A time as Ollama writes it: RFC 3339, in UTC."""
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-class JsonRoute(APIRoute):
-    """A route whose bodies are read as JSON whatever their content type says."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, which sees the content type of JSON."""
-        handler = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            others = [pair for pair in request.scope["headers"] if pair[0] != b"content-type"]
-            headers = [*others, (b"content-type", b"application/json")]
-            return await handler(Request({**request.scope, "headers": headers}, request.receive))
-
-        return handle
 
 
 @dataclass(slots=True)
@@ -124,13 +105,8 @@ def _ns(seconds: float) -> int:
 
 def tool_call_record(call: ToolCall, identity: str, index: int) -> Record:
     """A call in Ollama's form, whose arguments are an object."""
-    try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        arguments = call.arguments
-    if not isinstance(arguments, dict):
-        raise APIError(500, f"the model called {call.name} with arguments that are no JSON object")
-    return {"id": identity, "function": {"index": index, "name": call.name, "arguments": arguments}}
+    function = {"index": index, "name": call.name, "arguments": json.loads(call.arguments)}
+    return {"id": identity, "function": function}
 
 
 def logprob_records(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> list[Record]:

@@ -34,6 +34,7 @@ BiasOrNever = Bias | Literal[False]
 BiasEntry = Annotated[list[Bias | str | Literal[False]], Field(min_length=2, max_length=2)] | dict[str, BiasOrNever]
 Seed = Annotated[int, Field(ge=-1, lt=1 << 64)]
 Count = Annotated[int, Field(ge=1, lt=1 << 31)]
+ModelName = Annotated[str, Field(max_length=500)]
 
 
 NO_LIMIT = -1
@@ -75,7 +76,7 @@ AdapterList = Annotated[list[AdapterScale], Field(max_length=MOST_ADAPTERS)]
 class Sampling(Dialects):
     """Sampling parameters shared by all routes that generate."""
 
-    model: str | None = Field(default=None, max_length=500)
+    model: ModelName | None = None
     temperature: Temperature | None = None
     top_p: Share | None = None
     top_k: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
@@ -176,6 +177,8 @@ class ChatRequest(Sampling, ThoughtControl):
     functions: list[Any] | None = None
     function_call: str | dict[str, Any] | None = None
     modalities: list[str] | None = None
+    web_search_options: dict[str, Any] | None = None
+    reasoning_format: Annotated[str, Field(max_length=20)] | None = None
     thinking_budget_tokens: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
     parse_special: bool | None = None
     add_generation_prompt: bool | None = None
@@ -193,6 +196,18 @@ class ChatRequest(Sampling, ThoughtControl):
             raise APIError(400, message, param="continue_final_message")
         if self.add_generation_prompt is False and not continues:
             raise unsupported("an answer has to begin: leave add_generation_prompt out", "add_generation_prompt")
+
+
+ELSEWHERE = frozenset(
+    {"stream", "stream_options", "n", "n_probs", "post_sampling_probs", "return_progress", "timings_per_token"}
+)
+"""Fields about how an answer is told, which other APIs than OpenAI's chat completions say in their own way."""
+
+
+def shared_fields(body: Sampling) -> dict[str, Any]:
+    """The fields of a request of another API that a chat request has by the same names."""
+    names = {*Sampling.model_fields, *ThoughtControl.model_fields} - ELSEWHERE
+    return body.model_dump(include=names, exclude_none=True)
 
 
 SAME = frozenset({"temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty", "grammar"})
@@ -270,6 +285,10 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
     """The engine options of a chat request. Raises APIError."""
     if body.modalities and body.modalities != ["text"]:
         raise unsupported("edgeinfer answers with text only", "modalities")
+    if body.web_search_options is not None:
+        raise unsupported("edgeinfer searches nothing: leave web_search_options out", "web_search_options")
+    if body.reasoning_format == "none":
+        raise unsupported("thoughts are always told apart from content: leave it out", "reasoning_format")
     if body.functions is not None or body.function_call is not None:
         raise APIError(400, "functions and function_call are old: use tools and tool_choice", param="functions")
     body.check_end()

@@ -55,11 +55,12 @@ class ResponseObject:
             "tool_choice": named or body.tool_choice or "auto",
             "tools": [tool.record() for tool in body.known_tools],
             "top_p": body.top_p,
+            "truncation": body.truncation or "disabled",
             "usage": usage,
         }
 
     def done(self, output: Sequence[Record], stats: Stats, n_thoughts: int) -> Record:
-        """The finished response object. `n_thoughts`: tokens of thoughts."""
+        """The finished response object, with what was left out of the prompt. `n_thoughts`: tokens of thoughts."""
         counts = usage_record([stats])
         usage = {
             "input_tokens": counts["prompt_tokens"],
@@ -68,7 +69,8 @@ class ResponseObject:
             "output_tokens_details": {"reasoning_tokens": min(n_thoughts, counts["completion_tokens"])},
             "total_tokens": counts["total_tokens"],
         }
-        return self.record("incomplete" if stats.finish_reason == "length" else "completed", output, usage)
+        record = self.record("incomplete" if stats.finish_reason == "length" else "completed", output, usage)
+        return {**record, "notices": list(stats.notices)} if stats.notices else record
 
     def output(self, thoughts: str, content: str, calls: Sequence[ToolCall], *, is_cut: bool) -> list[Record]:
         """The output items; the last is incomplete if the answer was cut within it."""

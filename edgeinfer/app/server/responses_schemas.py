@@ -1,7 +1,8 @@
 """Request bodies of POST /v1/responses, and their conversion to chat requests.
 
-In: JSON. Out: validated models, and the equivalent `ChatRequest`. Built-in tools that edgeinfer does not have, and
-items of their calls, are skipped: clients send them with every request, whatever the model.
+In: JSON, also with the sampling fields that other routes take. Out: validated models, and the equivalent `ChatRequest`.
+Built-in tools that edgeinfer does not have, and items of their calls, are skipped: clients send them with every
+request, whatever the model.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from pydantic import BeforeValidator, Field
 
 from edgeinfer.app.server.errors import APIError, unsupported
 from edgeinfer.app.server.requests import (
-    AdapterList,
     AllowedList,
     AllowedTools,
     ChatMessage,
@@ -27,11 +27,12 @@ from edgeinfer.app.server.requests import (
     NamedTool,
     RequestBody,
     ResponseFormat,
-    Share,
-    Temperature,
+    Sampling,
     Text,
+    ThoughtControl,
     Tool,
     one_text,
+    shared_fields,
 )
 
 LOGPROBS = "message.output_text.logprobs"
@@ -127,21 +128,17 @@ class ReasoningOptions(RequestBody):
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
-class ResponseRequest(RequestBody):
+class ResponseRequest(Sampling, ThoughtControl):
     """POST /v1/responses."""
 
     input: Annotated[Text | Items, BeforeValidator(_readable, json_schema_input_type=Text | Items)]
-    model: str | None = Field(default=None, max_length=500)
     instructions: Text | None = None
     max_output_tokens: Count | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
     text: TextOptions | None = None
     tools: list[FlatTool] | None = None
     tool_choice: Literal["none", "auto", "required", "any"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
     parse_special: bool | None = None
-    stream: bool | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
@@ -150,7 +147,8 @@ class ResponseRequest(RequestBody):
     metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
     top_logprobs: int | None = None
     include: list[str] | None = None
-    lora: AdapterList | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    prompt: str | dict[str, Any] | None = None
 
     @property
     def known_tools(self) -> list[FlatTool]:
@@ -188,26 +186,28 @@ class ResponseRequest(RequestBody):
             )
         if self.background:
             raise unsupported("this server answers while the client waits: leave background out", "background")
+        if self.prompt is not None:
+            raise unsupported("this server keeps no prompts: send instructions and input", "prompt")
+        if self.n is not None and self.n > 1:
+            raise APIError(400, "n: a response is one answer", param="n")
         if self.top_logprobs or LOGPROBS in (self.include or ()):
             raise unsupported("logprobs are supported in /v1/chat/completions only", "top_logprobs")
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
         messages += _messages([*earlier, *self.items()])
         if not messages:
             raise APIError(400, "there is nothing to answer in input", param="input")
-        choice = self.tool_choice
+        choice, fields = self.tool_choice, shared_fields(self)
+        if self.reasoning is not None and self.reasoning.effort is not None:
+            fields["reasoning_effort"] = self.reasoning.effort
         return ChatRequest(
-            model=self.model,
+            **fields,
             messages=messages,
             max_tokens=self.max_output_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
             response_format=_format(self.text),
             tools=[_tool(name, tool) for name, (_, tool) in self.functions().items()] or None,
-            reasoning_effort=None if self.reasoning is None else self.reasoning.effort,
             tool_choice=_chosen(choice) if isinstance(choice, NamedChoice) else choice,
             parallel_tool_calls=self.parallel_tool_calls,
             parse_special=self.parse_special,
-            lora=self.lora,
         )
 
 
@@ -266,7 +266,10 @@ def _full_name(namespace: str | None, name: str) -> str:
 
 
 def _tool(name: str, tool: FlatTool) -> Tool:
-    return Tool(function=FunctionDefinition(name=name, description=tool.description, parameters=tool.parameters))
+    function = FunctionDefinition(
+        name=name, description=tool.description, parameters=tool.parameters, strict=tool.strict
+    )
+    return Tool(function=function)
 
 
 def _chosen(choice: NamedChoice) -> NamedTool | AllowedTools:

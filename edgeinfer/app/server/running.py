@@ -93,6 +93,7 @@ def run_server(
         finally:
             watch.cancel()
             begin.cancel()
+            app.state.server.streams.close()
             await asyncio.to_thread(tools.close)
             await pool.close()
         return await _code(begin)

@@ -35,7 +35,7 @@ class ServedTools:
     def __init__(self, servers: Sequence[ToolServer]) -> None:
         self._servers = tuple(servers)
         self._threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="tools")
-        self._lock = threading.Lock()
+        self._lock, self._starting = threading.Lock(), threading.Lock()
         self._connections: Connections | None = None
         self._toolbox: Toolbox | None = None
         self._is_closed = False
@@ -45,14 +45,14 @@ class ServedTools:
         tools = await self._in_thread(self._trusted) if self._servers else {}
         return [_described(tool) for tool in tools.values()]
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool. Raises APIError if there is none of this name."""
+    async def call(self, name: str, arguments: Mapping[str, Any], is_stopped: IsStopped) -> ToolResult:
+        """Call a tool, until `is_stopped`. Raises APIError if there is none of this name."""
         tools = await self._in_thread(self._trusted) if self._servers else {}
         if name not in tools or self._toolbox is None:
             known = ", ".join(tools) or "none; `edgeinfer serve --mcp` and `trusted` in the configuration file add some"
             raise APIError(404, f"there is no tool {name!r}; there are: {known}", "tool_not_found", "tool")
         toolbox, text = self._toolbox, json.dumps(arguments)
-        return await self._in_thread(lambda: toolbox.call(name, text))
+        return await self._in_thread(lambda: toolbox.call(name, text, is_stopped))
 
     async def offered(self) -> tuple[tuple[OfferedTool, ...], tuple[str, ...]]:
         """All tools, trusted or not, and why servers could not be used. Raises APIError if the server is ending."""
@@ -77,7 +77,11 @@ class ServedTools:
     async def _in_thread(self, work: Callable[[], Value]) -> Value:
         if self._is_closed:
             raise APIError(503, "the server is ending")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except RuntimeError:  # closed just now, by another thread
+            raise APIError(503, "the server is ending") from None
+        return await running
 
     def _trusted(self) -> dict[str, OfferedTool]:
         """The tools by name; servers are started the first time."""
@@ -88,11 +92,12 @@ class ServedTools:
         from edgeinfer.app.mcp.connections import Connections
         from edgeinfer.app.mcp.toolbox import Toolbox
 
-        with self._lock:
+        with self._starting:  # which may take a minute; `close` does not wait for it
             if self._toolbox is None:
-                if self._is_closed:
-                    raise APIError(503, "the server is ending")
-                self._connections = self._connections or Connections()
+                with self._lock:
+                    if self._is_closed:
+                        raise APIError(503, "the server is ending")
+                    self._connections = self._connections or Connections()
                 toolbox = Toolbox(self._servers, self._connections, is_prefixed=True)
                 n_trusted = sum(tool.remote.server.trusts(tool.remote.name) for tool in toolbox.tools.values())
                 for failure in toolbox.failures:

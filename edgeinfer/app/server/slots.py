@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.engine.run.cached import n_common
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.requests.adapters import AdapterScales
 
 
 @dataclass(slots=True)
@@ -18,12 +22,15 @@ class CacheSlot:
     """Tokens that were read and written, and the scales of LoRA adapters with which that was done."""
 
     tokens: tuple[int, ...] = ()
-    lora: dict[int | str, float] | None = None
+    lora: AdapterScales | None = None
     turn: int = 0
 
 
 class CacheSlots:
-    """The slots of one model. `n`: how many there are, which the server's options say."""
+    """The slots of one model. All methods run in the server's event loop.
+
+    `n`: how many there are, which the server's options say.
+    """
 
     def __init__(self) -> None:
         self._slots: dict[int, CacheSlot] = {}
@@ -41,7 +48,7 @@ class CacheSlots:
         empty = next((number for number in range(n) if number not in shares), None)
         return min(shares, key=lambda number: self._slots[number].turn) if empty is None else empty
 
-    def put(self, number: int, tokens: Sequence[int], lora: dict[int | str, float] | None = None) -> None:
+    def put(self, number: int, tokens: Sequence[int], lora: AdapterScales | None = None) -> None:
         """Remember what an answer, or a saved state, has left."""
         self._turn += 1
         self._slots[number] = CacheSlot(tuple(tokens), lora, self._turn)

@@ -7,16 +7,18 @@ format. Each server has its own metrics; none are global. Does not depend on rou
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import HTTPConnection, Request
 
 from edgeinfer.app.server.errors import RETRY_S, APIError
+from edgeinfer.app.server.kept_streams import KeptStreams
 from edgeinfer.app.server.listening import Part, ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
 from edgeinfer.app.server.model_downloads import Downloads
@@ -28,12 +30,17 @@ from edgeinfer.app.server.properties import open_record, properties
 from edgeinfer.app.server.requests import AdapterScale, adapter_scales
 from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
-from edgeinfer.app.server.streaming import unless_gone
+from edgeinfer.app.server.streaming import thread_done, unless_gone
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.steps import Progress
+
+T = TypeVar("T")
+ReadTexts = Callable[["Progress"], tuple[T, int]]
+"""Reads texts; returns a result and the number of tokens, and ends with what its progress function raises."""
 
 
 @dataclass(slots=True)
@@ -56,6 +63,7 @@ class ServerState:
     responses: StoredResponses = field(default_factory=StoredResponses)
     downloads: Downloads = field(default_factory=Downloads)
     properties: dict[str, Record] = field(default_factory=dict)
+    streams: KeptStreams = field(default_factory=KeptStreams)
     tools: ServedTools = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +115,25 @@ class ServerState:
         finally:
             self.n_answers -= n
 
+    async def read(self, model: PooledModel, request: Request, work: ReadTexts[T]) -> tuple[T, int]:
+        """Read texts for embeddings, one request at a time, in a thread that ends soon after the client disconnects.
+
+        Returns the result of `work` and the number of tokens read. Raises APIError if the client has gone.
+        """
+        gone = threading.Event()
+
+        def go_on(*_: object) -> None:
+            if gone.is_set():
+                raise APIError(499, "the client has gone")
+
+        async def in_turn() -> tuple[T, int]:
+            async with self.embedding:
+                return await thread_done(lambda: work(go_on))
+
+        result, n_tokens = await unless_gone(in_turn(), request, gone.set)
+        self.metrics.read(model.name, n_tokens)
+        return result, n_tokens
+
     def answered(
         self,
         model: PooledModel,
@@ -115,11 +142,13 @@ class ServerState:
         lora: Sequence[AdapterScale] | None = None,
     ) -> list[Stats]:
         """Count finished answers, and note in which slots they are; returns their stats."""
-        stats, scales = finished_stats(streams), None if lora is None else adapter_scales(lora)
+        stats = finished_stats(streams)
+        scales = model.llm.adapters.scales_of(None if lora is None else adapter_scales(lora))
+        told = dict[int | str, float](enumerate(scales)) or None
         self.metrics.answered(model.name, stats)
         for stream in streams:
             tokens = (*stream.prompt, *stream.tokens)
-            model.slots.put(model.slots.choose(tokens, id_slot, self.options.parallel), tokens, scales)
+            model.slots.put(model.slots.choose(tokens, id_slot, self.options.parallel), tokens, told)
         return stats
 
 

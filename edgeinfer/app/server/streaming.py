@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from edgeinfer.app.server.errors import APIError, api_error
+from edgeinfer.app.server.errors import APIError, told_error
 from edgeinfer.app.server.objects import (
     Envelope,
     Record,
@@ -148,39 +149,53 @@ async def side_by_side(streams: Sequence[Chunked]) -> AsyncIterator[tuple[int, s
             task.cancel()
 
 
-def streaming(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]], wire: Wire = SSE) -> Response:
+def streaming(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]], wire: Wire = SSE) -> EventResponse:
     """A response of events; `done` is awaited when it ends, for whatever reason."""
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_pinged(events, done, wire), media_type=wire.media_type, headers=headers)
+    return EventResponse(events, done, wire)
+
+
+class EventResponse(StreamingResponse):
+    """A response of events, which are closed when it ends: also if the client leaves before the first, or in one."""
+
+    def __init__(self, events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]], wire: Wire) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(self._pinged(), media_type=wire.media_type, headers=headers)
+        self._events, self._done, self._wire = events, done, wire
+        self._waiting: asyncio.Task[bytes] | None = None
+        self._scope: Scope = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        try:
+            await super().__call__(scope, receive, send)
+        finally:  # not in `_pinged`: until the response ends, what is awaited there is cancelled again and again
+            await self._close()
+
+    async def _pinged(self) -> AsyncIterator[bytes]:
+        """Yield events, with a ping after long silences; an exception becomes the last event."""
+        try:
+            while True:
+                self._waiting = asyncio.ensure_future(_next(self._events))
+                while not (await asyncio.wait({self._waiting}, timeout=PING_S))[0]:
+                    if self._wire.ping is not None:
+                        yield self._wire.ping
+                yield self._waiting.result()
+        except StopAsyncIteration:
+            pass
+        except Exception as reason:
+            yield self._wire.failed(told_error(reason, self._scope))
+
+    async def _close(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            with suppress(asyncio.CancelledError, Exception):  # also if it ended just as the client disconnected
+                await self._waiting
+        await self._events.aclose()  # type: ignore[attr-defined]
+        await self._done()
 
 
 async def _next(events: AsyncIterator[bytes]) -> bytes:
     return await anext(events)
-
-
-async def _pinged(
-    events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]], wire: Wire
-) -> AsyncIterator[bytes]:
-    """Yield events, with a ping after long silences; an exception becomes the last event."""
-    waiting: asyncio.Task[bytes] | None = None
-    try:
-        while True:
-            waiting = asyncio.ensure_future(_next(events))
-            while not (await asyncio.wait({waiting}, timeout=PING_S))[0]:
-                if wire.ping is not None:
-                    yield wire.ping
-            yield waiting.result()
-    except StopAsyncIteration:
-        pass
-    except Exception as reason:
-        yield wire.failed(api_error(reason))
-    finally:
-        if waiting is not None:
-            waiting.cancel()
-            with suppress(asyncio.CancelledError, Exception):  # also if it ended just as the client disconnected
-                await waiting
-        await events.aclose()  # type: ignore[attr-defined]
-        await done()
 
 
 class ContentReader:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 
 from textual.actions import ActionParseResult
 from textual.app import App, ComposeResult, SystemCommand
@@ -29,7 +27,6 @@ from edgeinfer.app.tui.screens.chat import ChatScreen
 from edgeinfer.errors import EdgeInferError
 
 HANGUP_CODE = 129
-LOOK_S = 0.1
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 """Minimum size of the terminal in cells."""
 # Without colours, selection, cursor and focus must stay visible. These rules are for Textual's own widgets; ours define
@@ -131,15 +128,8 @@ class ChatApp(App[int]):
         """Exit from any screen; the text of a running request is saved."""
         await self.chat_screen.action_leave()
 
-    def leave_soon(self) -> None:
-        """Exit cleanly, as on a signal. Called from other threads; waits until the app runs."""
-        while not self.is_running:
-            time.sleep(LOOK_S)
-        with suppress(RuntimeError):  # the app has already exited
-            self.call_from_thread(self._leave_for_signal)
-
     def on_exit_app(self) -> None:
-        """The app is being closed from outside, for example with its browser tab: save the answer so far."""
+        """The app is being closed from outside: save the answer so far."""
         self.chat_screen.leave_answer()
 
     def _heed_signals(self) -> None:

@@ -40,18 +40,17 @@ SWITCH_S = 0.0002
 
 def run_app(
     overrides: Mapping[str, object],
-    opening: Opening | None = None,
     begins: Callable[[ChatApp], None] | None = None,
     typed: TypedAhead | None = None,
     tool_servers: Sequence[ToolServer] = (),
 ) -> int:
     """Run the app until the user exits. Returns its exit code. Raises BadSetting, SessionsFailed.
 
-    `opening`: replaces `open_model`; `begins`: called with the app before it runs; `typed`: input typed until then;
+    `begins`: called with the app before it runs; `typed`: input typed until then;
     `tool_servers`: the MCP servers whose tools answers may call.
     """
     sys.setswitchinterval(SWITCH_S)
-    with opened(overrides, opening, tool_servers) as app:
+    with opened(overrides, tool_servers=tool_servers) as app:
         if begins is not None:
             begins(app)
         app.state.typed = typed or app.state.typed
@@ -62,7 +61,7 @@ def run_app(
 def opened(
     overrides: Mapping[str, object], opening: Opening | None = None, tool_servers: Sequence[ToolServer] = ()
 ) -> Iterator[ChatApp]:
-    """An app with its saved chats; on exit all is saved and closed. `opening`: as in `run_app`, for measurements."""
+    """An app with its saved chats; on exit all is saved and closed. `opening`: in place of `open_model`, to measure."""
     tuning, tools = Tuning(overrides), _tools(tool_servers)
     path = default_path()
     snapshots = Snapshots(path.parent / "snapshots", snapshot_bytes(tuning.settings.face.snapshots))

@@ -156,13 +156,13 @@ class ChatTemplate:
 
     def _run_form(self, name: str, chat: Sequence[Message], variables: Mapping[str, object]) -> str:
         """The text of the first form of `chat` that the template takes. Raises BadTemplate if it takes none."""
-        template, given_up_at = self._template(name), time.monotonic() + self._limits.seconds
+        template, given_up_at = self._template(name), time.thread_time() + self._limits.seconds
         n_runs = 0
 
         def render(messages: Sequence[Message], scope: Mapping[str, object]) -> str:
             nonlocal n_runs
             n_runs += 1
-            if n_runs > 1 and time.monotonic() > given_up_at:
+            if n_runs > 1 and time.thread_time() > given_up_at:
                 raise BadTemplate("the chat template takes no form of these messages within its time")
             return self._run(template, messages, scope)
 

@@ -26,7 +26,7 @@ _MAX_INTEGER_BITS = 4096
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    """Limits of a rendering.
+    """Limits of a rendering. `seconds`: of the thread's own time, as a busy machine is no fault of a template.
 
     `extra_chars` is the permitted output beyond four times the input; all values created on the way may together weigh
     16 times as much. A template source longer than `source_chars` is refused.
@@ -40,7 +40,9 @@ class TemplateLimits:
 class TemplateMeter:
     """Counts one rendering against its limits; `input_weight` is the weight of its input."""
 
-    def __init__(self, limits: TemplateLimits, input_weight: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: TemplateLimits, input_weight: int, clock: Callable[[], float] = time.thread_time
+    ) -> None:
         self._limits = limits
         self.value_limit = limits.extra_chars + 4 * input_weight
         self._left = 16 * self.value_limit

@@ -10,8 +10,7 @@ from textual.widgets import TextArea
 
 from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.app import ChatApp
-
-PATIENCE_S = 30.0
+from tests.waiting import PATIENCE_S
 
 
 async def wait_until(pilot: Pilot[object], happened: Callable[[], object], patience_s: float = PATIENCE_S) -> None:

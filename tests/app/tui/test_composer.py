@@ -8,6 +8,7 @@ import pytest
 
 from edgeinfer.app.chat.enclosures import MessageDraft
 from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.tui.widgets import composer
 from edgeinfer.app.tui.widgets.sending import WaitingLine
 from edgeinfer.app.tui.widgets.text_fields import DraftInput
 from tests.app.tui.composer_app import ComposerApp
@@ -153,13 +154,19 @@ async def test_queued_prompts_are_shown_and_taken_back(folder: Path) -> None:
         assert not line.display
 
 
-async def test_edits_are_told_once_they_have_settled(folder: Path) -> None:
+async def test_edits_are_told_once_they_have_settled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = ComposerApp(folder)
     async with app.run_test() as pilot:
-        await pilot.press(*"hello")
+        monkeypatch.setattr(composer, "SETTLED_S", 600)  # however long the machine takes for each key
+        await pilot.press(*"hell")
+        monkeypatch.setattr(composer, "SETTLED_S", 0.3)
+        await pilot.press("o")
         await wait_until(pilot, lambda: app.edits)
         assert app.edits == [MessageDraft("hello")]
-        await pilot.press("left", "x", "backspace")
+        monkeypatch.setattr(composer, "SETTLED_S", 600)
+        await pilot.press("left", "x")
+        monkeypatch.setattr(composer, "SETTLED_S", 0.3)
+        await pilot.press("backspace")
         await pilot.pause(0.5)
         assert app.edits == [MessageDraft("hello")]
 

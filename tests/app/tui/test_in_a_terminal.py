@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.sessions.store import SessionStore
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
-PATIENCE_S = 60.0
 ROOT = Path(__file__).parents[3]
 
 
@@ -153,7 +153,7 @@ def test_a_killed_app_loses_at_most_a_second_of_text(start: Start, home: Path) -
     terminal.wait_for(lambda shown: "tiny" in shown)
     terminal.type("Tell me much")
     terminal.press("Enter")
-    time.sleep(3)
+    until(lambda: any(role == "assistant" and text for role, text, _ in chats(home)), lambda: time.sleep(0.1))
     os.kill(terminal.pid, signal.SIGKILL)
     terminal.wait_for(lambda shown: terminal.is_dead)
     (question, answer) = chats(home)
@@ -167,13 +167,10 @@ def test_a_lost_terminal_leaves_nothing_running_and_nothing_lost(start: Start, h
     terminal.wait_for(lambda shown: "tiny" in shown)
     terminal.type("Tell me much")
     terminal.press("Enter")
-    time.sleep(2)
+    until(lambda: len(chats(home)) == 2, lambda: time.sleep(0.1))
     pid = terminal.pid
     terminal.close()
-    ends = time.monotonic() + PATIENCE_S
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < ends, "the app outlives its terminal"
-        time.sleep(0.05)
+    until(lambda: not Path(f"/proc/{pid}").exists())
     assert [state for _, _, state in chats(home)] in (["whole", "stopped"], ["whole", "whole"])
 
 

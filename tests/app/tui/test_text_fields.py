@@ -76,6 +76,13 @@ PASTED = [
 ]
 
 
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields count as used for a while from the beginning."""
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.STARTING_S", 0)
+
+
+@pytest.mark.usefixtures("started")
 @pytest.mark.parametrize("text", PASTED)
 async def test_line_ends_of_a_paste_without_marks_send_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
@@ -93,6 +100,20 @@ async def test_line_ends_of_a_paste_without_marks_send_nothing(
         assert [draft.text for draft in app.sent] == [text.strip("\n")]
 
 
+async def test_lines_that_waited_while_the_app_started_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.PASTED_S", 10.0)
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.JUST_NOW_S", 10.0)
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.STARTING_S", 60.0)
+    app = ComposerApp(tmp_path)
+    async with app.run_test() as pilot:
+        press(app, "one\ntwo\nthree\n")
+        await wait_until(pilot, lambda: len(app.sent) == 3)
+        assert [draft.text for draft in app.sent] == ["one", "two", "three"]
+
+
+@pytest.mark.usefixtures("started")
 async def test_a_line_that_is_pasted_with_its_end_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.PASTED_S", 0.05)
     monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.JUST_NOW_S", 10.0)

@@ -31,8 +31,7 @@ async def test_text_that_comes_does_not_move_what_is_read() -> None:
         await app.transcript.show(talk(40))
         await wait_until(pilot, lambda: "end 39" in "\n".join(app.lines))
         app.transcript.scroll_page_up(animate=False)
-        await wait_until(pilot, lambda: not app.transcript.is_following)
-        await pilot.pause(0.3)
+        await wait_until(pilot, lambda: not app.transcript.is_following and app.is_settled)
         before = app.lines
         assert "more below" in before[-1]
         answer = app.transcript.last_answer
@@ -40,7 +39,8 @@ async def test_text_that_comes_does_not_move_what_is_read() -> None:
         answer.begin()
         for number in range(30):
             answer.grow(f"line {number}\n\n")
-        await pilot.pause(0.6)
+        await wait_until(pilot, lambda: app.is_settled)
+        await pilot.pause(0.1)
         assert app.lines[:-1] == before[:-1]
         app.transcript.follow()
         await wait_until(pilot, lambda: "line 29" in "\n".join(app.lines))
@@ -52,7 +52,7 @@ async def test_going_up_shows_every_message_in_order() -> None:
         await app.transcript.show(talk(60))
         seen = ""
         for _ in range(60):
-            await pilot.pause(0.02)
+            await wait_until(pilot, lambda: app.is_settled)
             seen = "\n".join(app.lines) + "\n" + seen
             if app.transcript.scroll_offset.y == 0:
                 break
@@ -93,8 +93,7 @@ async def test_another_width_or_theme_draws_everything_anew() -> None:
         await pilot.resize_terminal(30, 12)
         await wait_until(pilot, lambda: max(map(len, app.lines)) <= 30 and "word" in app.lines[5])
         app.theme = "textual-light"
-        await pilot.pause(0.1)
-        assert "word" in app.lines[0]
+        await wait_until(pilot, lambda: "word" in app.lines[0])
         assert {segment.style for segment in app.transcript.render_line(9)} == {app.transcript.rich_style}
 
 
@@ -112,7 +111,7 @@ async def test_nothing_is_drawn_while_nothing_changes() -> None:
     app = Shown()
     async with app.run_test(size=(60, 12)) as pilot:
         await app.transcript.show(talk(30))
-        await pilot.pause(0.5)
+        await wait_until(pilot, lambda: app.is_settled)
         drawn: list[ChatEntry] = []
         for entry in app.transcript.entries:
             entry.changed = drawn.append

@@ -34,6 +34,11 @@ class Shown(App[None]):
         return [self.transcript.render_line(y).text.rstrip() for y in range(self.transcript.size.height)]
 
     @property
+    def is_settled(self) -> bool:
+        """Whether all that is to be drawn is."""
+        return self.transcript._pending is None and self.transcript._sees_drawn()
+
+    @property
     def text(self) -> str:
         return "\n".join(self.lines)
 

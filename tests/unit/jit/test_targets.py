@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -39,6 +41,11 @@ def operands(code_bits: int, n_steps: int, kind: str) -> tuple[NDArray[np.uint8]
         activations = np.full((n_steps, 64), -127 if kind == "negative" else 127)
     initial = random.integers(-(2**24), 2**24, 16)
     return weights.astype(np.uint8), activations.astype(np.int8), initial.astype(np.int32)
+
+
+def test_avx512_with_float16_differs_in_gathering_alone() -> None:
+    """So that kernels that look nothing up are the same code, and are tested once."""
+    assert replace(target("avx512fp16"), name="avx512vnni", gather=None) == target("avx512vnni")
 
 
 @pytest.mark.parametrize("kind", ["random", "positive", "negative"])

@@ -16,6 +16,7 @@ from edgeinfer.offload.expert_cache import ExpertCache
 from edgeinfer.offload.slot_records import FLYING
 from edgeinfer.offload.slots import Slots
 from tests.unit.offload.paper_bundles import PaperSource
+from tests.waiting import until
 
 LAYERS, EXPERTS = 3, 8
 
@@ -94,7 +95,7 @@ def test_a_guess_is_read_while_nothing_is_waited_for_and_proves_itself() -> None
     cache, memory = opened(source, n_slots=8)
     have(cache, memory, 0, [0, 1])
     cache.guess([(1, 4), (1, 5)])
-    _until(lambda: len(source.reads) == 4)
+    until(lambda: len(source.reads) == 4)
     have(cache, memory, 1, [4, 6])
     reading = cache.reading
     cache.close()
@@ -143,7 +144,7 @@ def test_a_guess_that_cannot_be_read_fails_no_pass() -> None:
     for _ in range(4):
         source.gate.clear()
         cache.guess([(1, 4)])  # begun before what is asked for
-        _until(lambda: cache._slots[EXPERTS + 4] >= 0 and cache._states.orders[cache._slots[EXPERTS + 4]] == FLYING)
+        until(lambda: cache._slots[EXPERTS + 4] >= 0 and cache._states.orders[cache._slots[EXPERTS + 4]] == FLYING)
         cache.ask(0, [0, 1])
         source.gate.set()
         cache.wait(0, [0, 1])
@@ -215,15 +216,6 @@ def test_closing_ends_who_waits_and_all_threads() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("edgeinfer-experts")]
 
 
-def _until(condition: object) -> None:
-    assert callable(condition)
-    for _ in range(2000):
-        if condition():
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("it did not happen within ten seconds")
-
-
 def test_nothing_is_read_into_what_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     source = PaperSource()
     cache, memory = opened(source, n_slots=8, n_readers=1)
@@ -236,7 +228,7 @@ def test_nothing_is_read_into_what_is_in_use(monkeypatch: pytest.MonkeyPatch) ->
     def late(slots: Sequence[int], order: int) -> None:
         """Its reads end just before a guess is made again."""
         source.gate.set()
-        _until(lambda: not orders.any())
+        until(lambda: not orders.any())
         source.gate.clear()
         want(slots, order)
 

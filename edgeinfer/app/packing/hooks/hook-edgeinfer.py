@@ -8,11 +8,7 @@ from PyInstaller.utils.hooks import collect_data_files, collect_submodules, copy
 
 module_collection_mode = {"edgeinfer": "pyz+py"}
 hiddenimports = collect_submodules("edgeinfer", filter=lambda name: not name.startswith("edgeinfer.app.packing"))
-if importlib.util.find_spec("textual") is not None:
-    hiddenimports.append("textual.drivers.web_driver")  # selected by a name in the environment
 datas = collect_data_files("edgeinfer")
-if importlib.util.find_spec("textual_serve") is not None:
-    datas += collect_data_files("textual_serve")  # scripts and fonts of the web page
 if importlib.util.find_spec("edgeinfer_kernels") is not None:
     hiddenimports.append("edgeinfer_kernels")
     datas += collect_data_files("edgeinfer_kernels")  # kernels compiled beforehand
@@ -26,7 +22,6 @@ for package in (
     "huggingface_hub",
     "onnxruntime",
     "openvino",
-    "textual-serve",
 ):
     with suppress(importlib.metadata.PackageNotFoundError):
         datas += copy_metadata(package)

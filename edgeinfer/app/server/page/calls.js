@@ -19,7 +19,7 @@ export class Calls {
 
   /** Ask the server for its tools; why servers of tools failed. */
   async find() {
-    const { tools, failures } = await this.page.withKey(server.mcpTools);
+    const { tools, failures } = await server.mcpTools();
     this.tools = new Map(tools.map((tool) => [tool.name, tool]));
     return failures;
   }

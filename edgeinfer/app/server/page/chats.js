@@ -1,6 +1,8 @@
 // A chat and its branches: the same record as `edgeinfer chat` exports, so that either opens what the other has written.
 // In: records. Out: records, messages for the server, text of files. Knows no page and no storage.
 
+import { attachmentsOf, contentOf, documentOf, fenced } from "./attachments.js";
+
 export const FORMAT = 1;
 export const SETTINGS = Object.freeze({
   model: "", temperature: null, top_p: null, max_tokens: null, thinking: "", tools: "", mcp: true,
@@ -27,7 +29,7 @@ export function add(chat, parent, role, text, more = {}) {
   const message = { number, parent, role, text, state: "whole", created_s: now(), model: null, figures: null, ...more };
   chat.messages.push(message);
   chat.leaf = number;
-  if (!chat.title && role === "user") chat.title = text.trim().split("\n")[0].slice(0, TITLE_CHARACTERS);
+  if (!chat.title && role === "user") chat.title = (text.trim().split("\n")[0] || more.attachments?.[0]?.name || "").slice(0, TITLE_CHARACTERS);
   return message;
 }
 
@@ -49,10 +51,15 @@ export const siblings = (chat, message) => chat.messages.filter((other) => other
 export function turn(chat, message, step) {
   const all = siblings(chat, message), next = all[all.indexOf(message) + step];
   if (!next) return message;
-  let leaf = next;
+  showBranchOf(chat, next);
+  return next;
+}
+
+/** Show the branch of a message, with the newest messages after it. */
+export function showBranchOf(chat, message) {
+  let leaf = message;
   for (let child; (child = chat.messages.findLast((one) => one.parent === leaf.number)); ) leaf = child;
   chat.leaf = leaf.number;
-  return next;
 }
 
 /** Remove a message and all after it; what stands before it ends the branch that is shown. */
@@ -72,7 +79,7 @@ export function requestMessages(chat, leaf = chat.leaf) {
     if (message.tool_call_id) {
       return { role: "tool", tool_call_id: message.tool_call_id, name: message.name, content: message.text };
     }
-    const sent = { role: message.role === "assistant" ? "assistant" : "user", content: message.text };
+    const sent = { role: message.role === "assistant" ? "assistant" : "user", content: contentOf(message) };
     if (message.thoughts) sent.reasoning_content = message.thoughts;
     if (message.tool_calls?.length) sent.tool_calls = message.tool_calls.map(({ id, type, function: called }) => ({ id, type, function: called }));
     return sent;
@@ -85,7 +92,7 @@ export function requestMessages(chat, leaf = chat.leaf) {
  */
 export function requestBody(chat, leaf, offered = []) {
   const { model, temperature, top_p, max_tokens, thinking, tools } = chat.settings;
-  const body = { messages: requestMessages(chat, leaf), stream: true, stream_options: { include_usage: true } };
+  const body = { messages: requestMessages(chat, leaf), stream: true, stream_options: { include_usage: true }, return_progress: true };
   if (model) body.model = model;
   for (const [name, value] of Object.entries({ temperature, top_p, max_tokens })) if (value !== null) body[name] = value;
   if (thinking) body.enable_thinking = thinking === "on";
@@ -148,9 +155,8 @@ export function fromJson(text) {
     }
     if (!ROLES.includes(message.role)) throw new Error(`message ${message.number} has no role that there is`);
     seen.add(message.number);
-    const files = (message.attachments ?? []).map((file) => `\n\n${file.name}:\n${fenced(file.text ?? "")}`);
-    const { rounds, ...kept } = message;
-    chat.messages.push({ ...kept, parent: message.parent ?? null, text: wordsAt(message, "text") + files.join(""), attachments: [] });
+    const { rounds, ...kept } = message, attachments = attachmentsOf(message.attachments, `message ${message.number}`);
+    chat.messages.push({ ...kept, parent: message.parent ?? null, text: wordsAt(message, "text"), attachments });
     if (Array.isArray(rounds)) withCalls.push([chat.messages.at(-1), rounds]);
   }
   for (const [message, rounds] of withCalls) putRoundsBefore(chat, message, rounds);
@@ -192,15 +198,10 @@ export function toMarkdown(chat) {
     const calls = (message.tool_calls ?? []).map((call) =>
       `Call of ${call.function.name}:\n\n${fenced(call.function.arguments, "json")}`);
     const about = message.tool_call_id ? ` of ${message.name}` : message.model ? ` (${message.model})` : "";
-    parts.push([`## ${heading}${about}`, message.text, ...calls].filter(Boolean).join("\n\n"));
+    const files = (message.attachments ?? []).map(documentOf);
+    parts.push([`## ${heading}${about}`, ...files, message.text, ...calls].filter(Boolean).join("\n\n"));
   }
   return `${parts.join("\n\n")}\n`;
-}
-
-function fenced(text, language = "") {
-  const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map((run) => run[0].length));
-  const fence = "`".repeat(longest + 1);
-  return `${fence}${language}\n${text}\n${fence}`;
 }
 
 /** A name for a file of the chat, without its suffix. */

@@ -38,10 +38,11 @@ function asked({ dialog, form, fault }, take) {
   });
 }
 
-/** Ask for {system, settings, theme, trusted}; null if the person cancels. `tools`: of MCP servers. */
+/** Ask for {system, settings, theme, trusted}; null if the person cancels. `tools`: of MCP servers, as far as they have started. */
 export function askSettings(system, settings, theme, tools) {
   const found = dialogOf("settings"), fields = found.form.elements;
-  const boxes = showTools(settings, tools);
+  document.getElementById("mcp-used").checked = settings.mcp ?? true;
+  showTools(tools, false);
   const shown = { ...SETTINGS, ...settings, system, theme };
   for (const field of fields) if (field.name) field.value = shown[field.name] ?? "";
   return asked(found, () => {
@@ -50,26 +51,28 @@ export function askSettings(system, settings, theme, tools) {
     return {
       system: fields.system.value.trim(),
       settings: { ...settings, ...Object.fromEntries(numbers), thinking: fields.thinking.value, tools: fields.tools.value,
-        mcp: tools.length ? document.getElementById("mcp-used").checked : (settings.mcp ?? true) },
+        mcp: document.getElementById("mcp-used").checked },
       theme: fields.theme.value,
-      trusted: boxes.filter((box) => box.checked && !box.disabled).map((box) => box.value),
+      trusted: toolBoxes().filter((box) => box.checked && !box.disabled).map((box) => box.value),
     };
   });
 }
 
-/** List the tools of MCP servers with boxes for those that are called without a question; the boxes. */
-function showTools(settings, tools) {
+const toolBoxes = () => [...document.querySelectorAll("#mcp-tools input")];
+
+/**
+ * List the tools of MCP servers with boxes for those that are called without a question. `keeps`: boxes that are shown
+ * stay as the person has left them, as the dialog may be open when servers have started.
+ */
+export function showTools(tools, keeps) {
+  const before = new Map(keeps ? toolBoxes().map((box) => [box.value, box.checked]) : []);
   document.getElementById("mcp").hidden = !tools.length;
-  document.getElementById("mcp-used").checked = settings.mcp ?? true;
-  const boxes = tools.map(({ key, isFixed, isTrusted }) => {
+  document.getElementById("mcp-tools").replaceChildren(...tools.map(({ key, description, isFixed, isTrusted }) => {
     const box = element("input", { type: "checkbox", value: key, disabled: isFixed });
-    box.checked = isTrusted;
-    return box;
-  });
-  document.getElementById("mcp-tools").replaceChildren(...tools.map(({ key, description, isFixed }, place) =>
-    element("li", {}, element("label", { title: description },
-      boxes[place], element("code", {}, key), isFixed ? " trusted by the server's configuration" : null))));
-  return boxes;
+    box.checked = before.get(key) ?? isTrusted;
+    return element("li", {}, element("label", { title: description },
+      box, element("code", {}, key), isFixed ? " trusted by the server's configuration" : null));
+  }));
 }
 
 /** Ask for the API key; null if the person cancels. */

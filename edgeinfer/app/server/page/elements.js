@@ -3,6 +3,10 @@
 
 import { blocksOf } from "./markdown.js";
 
+/** The element of an id, and a listener to one of its events. */
+export const $ = (id) => document.getElementById(id);
+export const on = (id, event, work) => $(id).addEventListener(event, work);
+
 /** An element. Properties that begin with "on" are listeners; null children are left out. */
 export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);

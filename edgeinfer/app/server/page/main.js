@@ -1,26 +1,32 @@
 // The page: chats at the side, the branch that is shown, and the answer that is being written.
 // In: what the person does, what the server streams. Out: the page, and chats in this browser's storage.
 
+import { sizeOf, stageOf, stream } from "./answers.js";
 import { Calls } from "./calls.js";
 import * as chats from "./chats.js";
-import { askKey, askSettings } from "./dialogs.js";
-import { button, element } from "./elements.js";
+import { Composer } from "./composer.js";
+import { askKey, askSettings, showTools } from "./dialogs.js";
+import { $, button, element, on } from "./elements.js";
+import { loadingText, modelOptions } from "./models.js";
+import { counted } from "./numbers.js";
 import * as server from "./server.js";
+import { Side } from "./side.js";
 import * as storage from "./storage.js";
 import { Transcript } from "./transcript.js";
 
 const SAVE_MS = 2000;
-const $ = (id) => document.getElementById(id);
+const SHOW_MS = 500;
+const LOOK_MS = 1500; // between two looks at a model that is being loaded
 
 class Page {
   constructor() {
-    this.running = null; // {chat, message, abort, began}: the answer that is being written
+    this.running = null; // {chat, message, abort, began, …}: the answer that is being written
     this.isLeaving = false;
     this.models = [];
     this.calls = new Calls(this);
     this.transcript = new Transcript($("transcript"), {
       turn: (message, step, label) => this.turn(message, step, label),
-      edit: (message, view) => view.edit((text) => this.ask(text, message.parent)),
+      edit: (message, view) => view.edit((text, attachments) => this.ask(text, attachments, message.parent)),
       regenerate: (message) => this.regenerate(message),
       goOn: (message) => this.answer(message.parent, message),
       answerAfter: (message) => this.answer(message.number),
@@ -28,6 +34,10 @@ class Page {
       toolOf: (call) => this.calls.toolOf(call),
       decide: (message, call, verdict) => this.calls.decide(message, call, verdict),
       giveResults: (message) => { this.keep(this.chat); this.calls.goOn(message); },
+    });
+    this.side = new Side({ open: (chat, number) => this.openAt(chat, number), forget: (chat) => this.forget(chat) });
+    this.composer = new Composer({
+      send: (text, attachments) => this.ask(text, attachments), editLast: () => this.editLast(), isBusy: () => this.running !== null,
     });
     this.listen();
     this.theme(storage.theme());
@@ -51,9 +61,20 @@ class Page {
     }
     $("title").value = this.chat.title;
     $("export").open = false;
-    this.showSide(false);
+    this.side.open(false);
     this.showModels();
+    this.showToolCount();
     this.show();
+  }
+
+  /** Show a chat at one of its messages; null: at its end. */
+  openAt(chat, number) {
+    this.open(chat.id === this.chat.id ? this.chat : chat);
+    const message = number === null ? null : chats.messageOf(this.chat, number);
+    if (!message) return;
+    if (!this.running && !chats.branch(this.chat).includes(message)) chats.showBranchOf(this.chat, message);
+    this.show();
+    this.transcript.point(message);
   }
 
   /** Show everything that depends on the chat. */
@@ -63,14 +84,7 @@ class Page {
     $("send").hidden = this.running !== null;
     $("stop").hidden = this.running === null;
     document.title = `${this.chat.title || "New chat"} – edgeinfer`;
-    this.showList();
-  }
-
-  showList() {
-    const item = (chat) => element("li", { class: chat.id === this.chat.id ? "current" : null },
-      button(chat.title || "New chat", () => this.open(chat), { class: "chat", "aria-current": chat.id === this.chat.id && "true" }),
-      button("×", () => this.forget(chat), { class: "quiet", "aria-label": `Delete ${chat.title || "New chat"}` }));
-    $("chats").replaceChildren(...storage.allChats().map(item));
+    this.side.show(this.chat.id);
   }
 
   /** Change the chat, keep it and show it. */
@@ -99,7 +113,7 @@ class Page {
     if (this.running?.chat.id === chat.id) this.stop();
     storage.forget(chat.id);
     if (chat.id === this.chat.id) this.open(storage.allChats()[0] ?? this.empty());
-    else this.showList();
+    else this.side.show();
   }
 
   forgetAll() {
@@ -134,11 +148,18 @@ class Page {
   // ---- answers ----
 
   /** Ask a question after `parent`. */
-  ask(text, parent = this.chat.leaf) {
+  ask(text, attachments, parent = this.chat.leaf) {
     if (this.running) return;
-    chats.add(this.chat, parent, "user", text);
+    chats.add(this.chat, parent, "user", text, attachments.length ? { attachments } : {});
     $("title").value = this.chat.title;
     this.answer(this.chat.leaf);
+  }
+
+  /** Edit the last question; whether there is one. */
+  editLast() {
+    const last = chats.branch(this.chat).findLast((message) => message.role === "user" && !message.tool_call_id);
+    if (last) this.transcript.views.get(last.number).edit((text, attachments) => this.ask(text, attachments, last.parent));
+    return last !== undefined;
   }
 
   regenerate(message) {
@@ -168,42 +189,31 @@ class Page {
     }
     message ??= chats.add(chat, parent, "assistant", "", { model: chat.settings.model || this.models[0]?.id || null });
     Object.assign(message, { state: "writing", figures: null, fault: undefined });
-    this.running = { chat, message, abort, began: performance.now(), hasBegun: false };
+    const running = { chat, message, abort, began: performance.now(), hasBegun: false, nBefore: sizeOf(message) };
+    this.running = running;
     this.keep(chat);
     this.tell("");
     this.show();
     this.transcript.toEnd();
     $("status").textContent = "Answering";
-    const timers = [setInterval(() => this.showRunning(), 500), setInterval(() => this.keep(chat), SAVE_MS)];
-    await this.stream(body, message, abort.signal);
-    timers.forEach(clearInterval);
+    const timers = [[() => this.showRunning(), SHOW_MS], [() => this.keep(chat), SAVE_MS], [() => this.lookAtModel(running), LOOK_MS]];
+    const ticking = timers.map(([work, every]) => setInterval(work, every));
+    await stream(running, body, (work) => this.withKey(work), () => this.drawSoon());
+    ticking.forEach(clearInterval);
     this.running = null;
     if (storage.chatOf(chat.id)) this.keep(chat); // it may have been deleted meanwhile
     this.show();
     $("status").textContent = message.state === "failed" ? message.fault : `Answer: ${message.text || "tool calls"}`;
+    if (document.activeElement === document.body && matchMedia("(pointer: fine)").matches) $("input").focus(); // what was pressed is gone
+    this.refreshModels(); // one may have been loaded
     if (message.state === "whole" && message.tool_calls?.length && this.chat === chat) this.calls.goOn(message);
   }
 
-  /** Fill a message from the server; its state says how that has ended. */
-  async stream(body, message, signal) {
-    let reason = null;
-    const take = (chunk) => {
-      const [choice] = chunk.choices;
-      if (this.running) this.running.hasBegun = true;
-      message.model = chunk.model ?? message.model;
-      if (choice?.delta) extend(message, choice.delta);
-      reason = choice?.finish_reason ?? reason;
-      if (chunk.timings) message.figures = chats.figuresOf(chunk.timings, reason);
-      this.drawSoon();
-    };
-    try {
-      await this.withKey(() => server.answer(body, signal, take));
-      message.state = reason === "length" ? "cut" : "whole";
-    } catch (failure) {
-      const isStopped = failure.name === "AbortError";
-      message.state = isStopped ? "stopped" : "failed";
-      if (!isStopped) message.fault = failure.message;
-    }
+  /** Find out how far the loading of the model is that an answer waits for. */
+  async lookAtModel(running) {
+    if (running.hasBegun) return;
+    await this.refreshModels();
+    running.loading = loadingText(this.models, running.chat.settings.model);
   }
 
   /** Draw what has come, once a frame. */
@@ -217,9 +227,7 @@ class Page {
   showRunning() {
     const { running } = this;
     if (running?.chat !== this.chat) return;
-    const { message } = running, seconds = Math.round((performance.now() - running.began) / 1000);
-    const doing = running.doing ?? (message.text || message.thoughts ? "writing" : running.hasBegun ? "reading the prompt" : "waiting for the model");
-    this.transcript.update(message, `${doing} … ${seconds} s`);
+    this.transcript.update(running.message, stageOf(running));
   }
 
   stop() {
@@ -255,33 +263,44 @@ class Page {
     await this.findTools();
   }
 
+  /** Ask again what the models are, when that may have changed; what fails is told by what is done next. */
+  async refreshModels() {
+    const found = await server.models().catch(() => null);
+    if (found && !this.models.length) this.tell(""); // it did not answer before
+    if (!found || JSON.stringify(found) === JSON.stringify(this.models)) return;
+    this.models = found;
+    this.showModels();
+  }
+
+  showModels() {
+    $("model").replaceChildren(...modelOptions(this.models, this.chat.settings.model));
+  }
+
+  /** Find the tools of MCP servers, which may take a while to start; what is open shows them then. */
   async findTools() {
+    const waiting = setTimeout(() => this.showToolCount("tools are starting …"), SHOW_MS);
     try {
-      const failures = await this.calls.find();
+      const failures = await this.withKey(() => this.calls.find());
       if (failures.length) this.tell(`Tools are missing: ${failures.join("; ")}`);
+      showTools(this.calls.list(), true);
       if (!this.running && chats.branch(this.chat).at(-1)?.tool_calls?.length) this.show(); // calls that wait
     } catch (failure) {
       this.tell(failure.message, button("Try again", () => this.findTools()));
     }
+    clearTimeout(waiting);
+    this.showToolCount();
   }
 
-  showModels() {
-    const { model } = this.chat.settings;
-    const option = (id, text) => element("option", { value: id, selected: id === model }, text);
-    const listed = this.models.map(({ id, size_bytes, status }) =>
-      option(id, `${id}${size_bytes ? ` · ${(size_bytes / 1e9).toFixed(2)} GB` : ""}${status?.value === "loaded" ? " · loaded" : ""}`));
-    const isMissing = model && this.models.length && !this.models.some(({ id }) => id === model);
-    const standard = this.models.length ? `default: ${this.models[0].id}` : "default model";
-    $("model").replaceChildren(option("", standard), ...listed, ...(isMissing ? [option(model, `${model} · not here`)] : []));
+  showToolCount(text) {
+    const n = this.calls.tools.size, isOff = this.chat.settings.mcp === false;
+    $("tools").textContent = text ?? (isOff ? "tools are off" : counted(n, "tool"));
+    $("tools").hidden = !text && !n;
   }
 
   // ---- the person ----
 
   listen() {
-    const on = (id, event, work) => $(id).addEventListener(event, work);
-    on("new", "click", () => { this.open(this.empty()); $("input").focus(); });
-    on("menu", "click", () => this.showSide(!document.body.classList.contains("side-open")));
-    on("veil", "click", () => this.showSide(false));
+    on("new", "click", () => { this.side.endSearch(); this.open(this.empty()); $("input").focus(); });
     on("import", "click", () => $("file").click());
     on("file", "change", () => { if ($("file").files[0]) this.import($("file").files[0]); $("file").value = ""; });
     on("delete-all", "click", () => this.forgetAll());
@@ -290,51 +309,31 @@ class Page {
     on("export-markdown", "click", () => this.export(chats.toMarkdown(this.chat), ".md", "text/markdown"));
     on("export-json", "click", () => this.export(chats.toJson(this.chat), ".json", "application/json"));
     on("settings-open", "click", () => this.settings());
+    on("tools", "click", () => this.settings());
     on("settings-cancel", "click", () => $("settings").close());
     on("forget-key", "click", () => { server.keepKey(""); $("settings").close(); });
     on("stop", "click", () => this.stop());
-    on("composer", "submit", (event) => { event.preventDefault(); this.send(); });
-    on("input", "input", () => this.fit());
-    on("input", "keydown", (event) => this.typed(event));
     document.addEventListener("click", (event) => { if (!$("export").contains(event.target)) $("export").open = false; });
-    document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
-        this.stop();
-        this.showSide(false);
-        $("export").open = false;
-      }
-      if (event.altKey && event.code === "KeyT") { event.preventDefault(); this.transcript.toggleThoughts(); }
-    });
+    document.addEventListener("keydown", (event) => this.key(event));
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) this.refreshModels(); });
     addEventListener("storage", (event) => this.changedElsewhere(storage.chatAt(event.key)));
     addEventListener("pagehide", () => { this.isLeaving = true; if (this.running) this.keep(this.running.chat); });
     addEventListener("pageshow", () => { this.isLeaving = false; });
   }
 
-  typed(event) {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+  key(event) {
+    if (document.querySelector("dialog[open]")) return;
+    if (event.key === "Escape") {
+      this.stop();
+      this.side.open(false);
+      $("export").open = false;
+    } else if (event.altKey && event.code === "KeyT") {
       event.preventDefault();
-      this.send();
-    } else if (event.key === "ArrowUp" && !$("input").value && !this.running) {
-      const last = chats.branch(this.chat).findLast((message) => message.role === "user" && !message.tool_call_id);
-      if (!last) return;
+      this.transcript.toggleThoughts();
+    } else if ((event.ctrlKey || event.metaKey) && !event.shiftKey && event.code === "KeyK") {
       event.preventDefault();
-      this.transcript.views.get(last.number).edit((text) => this.ask(text, last.parent));
+      this.side.search();
     }
-  }
-
-  send() {
-    const text = $("input").value;
-    if (!text.trim() || this.running) return;
-    $("input").value = "";
-    this.fit();
-    if (matchMedia("(pointer: fine)").matches) $("input").focus(); // elsewhere it would open a keyboard over the answer
-    this.ask(text);
-  }
-
-  /** As high as the text, up to a limit in the style sheet. */
-  fit() {
-    $("input").style.height = "auto";
-    $("input").style.height = `${$("input").scrollHeight + 2}px`;
   }
 
   async settings() {
@@ -343,6 +342,7 @@ class Page {
     if (!found) return;
     storage.keepTrusted(found.trusted);
     this.set(found.system, found.settings);
+    this.showToolCount();
     storage.keepTheme(found.theme);
     this.theme(found.theme);
   }
@@ -358,37 +358,18 @@ class Page {
     else delete document.documentElement.dataset.theme;
   }
 
-  /** The list of chats over the page, where the screen is narrow. */
-  showSide(isShown) {
-    document.body.classList.toggle("side-open", isShown);
-    $("veil").hidden = !isShown;
-    $("menu").setAttribute("aria-expanded", String(isShown));
-  }
-
   /** Another tab has changed a chat. */
   changedElsewhere(id) {
     const isOpen = id === this.chat.id && this.running?.chat.id !== id;
     const found = isOpen ? storage.chatOf(id) : null;
     if (found) this.open(found);
-    else this.showList();
+    else this.side.show();
   }
 
   /** Show a notice above the messages; "" takes it away. */
   tell(text, ...more) {
     $("notice").replaceChildren(text, ...more);
     $("notice").hidden = !text;
-  }
-}
-
-/** Add a delta of a stream to a message. */
-function extend(message, delta) {
-  message.text += delta.content ?? "";
-  if (delta.reasoning_content) message.thoughts = (message.thoughts ?? "") + delta.reasoning_content;
-  for (const { index, id, type = "function", function: called } of delta.tool_calls ?? []) {
-    message.tool_calls ??= [];
-    const call = (message.tool_calls[index] ??= { id, type, function: { name: "", arguments: "" } });
-    call.function.name += called.name ?? "";
-    call.function.arguments += called.arguments ?? "";
   }
 }
 

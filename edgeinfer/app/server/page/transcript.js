@@ -1,24 +1,24 @@
 // The messages of a chat on the screen, each with its branches, thoughts, calls, statistics and actions.
 // In: records of chats.js, a record of actions to call. Out: elements.
 
+import { bytesOf } from "./attachments.js";
 import { branch, siblings } from "./chats.js";
-import { MarkdownView, button, copy, element } from "./elements.js";
+import { Chips } from "./chips.js";
+import { $, MarkdownView, button, copy, element, on } from "./elements.js";
+import { counted, rate, secondsText, sizeText, whole } from "./numbers.js";
 
 const ENDINGS = { stopped: "stopped", cut: "cut at the most tokens of an answer" };
 const RESULT_CHARACTERS = 80; // of a folded result
 const FEWEST_READ = 32; // new tokens of a prompt; of fewer the rate says nothing
 const words = (text) => text.split(/\s+/).filter(Boolean).length;
-const counted = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
-const rate = (value) => (value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : Math.round(value).toLocaleString("en"));
-const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`);
 
 /** Statistics of an answer as one line. */
 export function figuresLine({ decode_tok_s, n_generated, n_prompt, n_cached, ttft_s, prefill_tok_s }) {
   const parts = [
     Number.isFinite(decode_tok_s) && decode_tok_s ? `${rate(decode_tok_s)} tok/s` : null,
     counted(n_generated, "token"),
-    `prompt ${n_prompt.toLocaleString("en")}${n_cached ? ` (${n_cached.toLocaleString("en")} cached)` : ""}`,
-    Number.isFinite(ttft_s) ? `first token after ${seconds(ttft_s)}` : null,
+    `prompt ${whole(n_prompt)}${n_cached ? ` (${whole(n_cached)} cached)` : ""}`,
+    Number.isFinite(ttft_s) ? `first token after ${secondsText(ttft_s)}` : null,
     Number.isFinite(prefill_tok_s) && n_prompt - n_cached >= FEWEST_READ ? `prefill ${rate(prefill_tok_s)} tok/s` : null,
   ];
   return parts.filter(Boolean).join(" · ");
@@ -30,6 +30,10 @@ export class Transcript {
     this.place = place;
     this.actions = actions;
     this.views = new Map();
+    place.addEventListener("scroll", () => this.showWay());
+    place.addEventListener("toggle", () => this.showWay(), true); // something was unfolded
+    new ResizeObserver(() => this.showWay()).observe(place);
+    on("to-end", "click", () => this.toEnd());
   }
 
   /** Show a chat: from its end if another one was shown or its end was seen; unfolded thoughts stay so. */
@@ -45,9 +49,13 @@ export class Transcript {
       this.views.set(message.number, view);
       return view.element;
     }));
-    if (!messages.length) this.place.append(element("p", { class: "empty" }, "What do you want to ask?"));
+    if (!messages.length) {
+      this.place.append(element("p", { class: "empty" }, "What do you want to ask?",
+        element("small", {}, "Text files can be dropped or pasted here, or attached with the clip below.")));
+    }
     for (const number of unfolded) if (this.views.has(number)) this.views.get(number).folded.open = true;
     this.place.scrollTop = top ?? this.place.scrollHeight;
+    this.showWay();
   }
 
   /** Bring a message into view and the keyboard to a button of its branches. */
@@ -58,11 +66,24 @@ export class Transcript {
     (buttons.find((one) => one.getAttribute("aria-label") === label) ?? buttons[0])?.focus();
   }
 
-  /** Show what has come to a message; stays at the end if the reader is there. */
-  update(message, note) {
+  /** Bring a message that was searched for into view. */
+  point(message) {
+    const shown = this.views.get(message.number)?.element;
+    shown?.scrollIntoView({ block: "center" });
+    shown?.classList.add("found");
+  }
+
+  /** Show what has come to a message, and how far it is; stays at the end if the reader is there. */
+  update(message, stage) {
     const wasAtEnd = this.isAtEnd();
-    this.views.get(message.number)?.update(message, note);
+    this.views.get(message.number)?.update(message, stage);
     if (wasAtEnd) this.toEnd();
+    else this.showWay();
+  }
+
+  /** Offer the way to the end to who is far from it. */
+  showWay() {
+    $("to-end").hidden = this.isAtEnd();
   }
 
   isAtEnd() {
@@ -95,16 +116,17 @@ class MessageView {
     this.text = this.markdown?.element ?? element("div", { class: "plain" });
     this.body = kind === "tool" ? element("details", { class: "result" }, element("summary"), this.text) : this.text;
     this.calls = element("div", { class: "calls" });
+    this.bar = element("progress", { max: "1", "aria-label": "Share of the prompt that was read", hidden: true });
     this.note = element("p", { class: "note", hidden: true });
     this.foot = element("footer");
     this.element = element("article", { class: `message ${kind}`, "aria-label": author },
       element("header", {}, element("h2", {}, author), this.branches(isBusy, actions)),
-      this.markdown && this.folded, this.body, this.calls, this.note, this.foot);
+      this.markdown && this.folded, attachmentList(message), this.body, this.calls, this.bar, this.note, this.foot);
     this.update(message);
     if (message.state !== "writing") this.finish(isLast, isBusy, actions);
   }
 
-  update(message, note = ENDINGS[message.state] ?? message.fault) {
+  update(message, { note, share = null } = { note: ENDINGS[message.state] ?? message.fault }) {
     const isThinking = message.state === "writing" && !message.text;
     this.folded.hidden = !message.thoughts;
     if (message.thoughts) {
@@ -115,6 +137,8 @@ class MessageView {
     else this.text.textContent = message.text;
     if (message.tool_call_id) this.body.firstChild.textContent = `${message.failed ? "failed: " : ""}${cut(message.text)}`;
     this.calls.replaceChildren(...(message.tool_calls ?? []).map(callBox));
+    this.bar.hidden = share === null;
+    this.bar.value = share ?? 0;
     this.note.textContent = note ?? "";
     this.note.hidden = !note;
     this.note.classList.toggle("fault", message.state === "failed");
@@ -161,14 +185,21 @@ class MessageView {
     if (!waiting.length) this.calls.append(element("div", { class: "buttons" }, button("Go on", () => actions.giveResults(message), { class: "main" })));
   }
 
-  /** Put an editor in the place of the text; `send` gets the new text. */
+  /** Put an editor in the place of the text; `send` gets the new text, and the attachments that are left. */
   edit(send) {
+    if (this.foot.hidden) return; // it is there
     const field = element("textarea", { "aria-label": "Edited question", rows: "3" });
     field.value = this.message.text;
-    const close = () => { editor.replaceWith(this.text); this.foot.hidden = false; };
-    const submit = () => { if (field.value.trim()) send(field.value); };
+    const place = element("ul", { class: "chips", "aria-label": "Attachments" }), files = this.element.querySelector(".attachments");
+    const chips = new Chips(place, () => {}, this.message.attachments);
+    const close = () => {
+      editor.replaceWith(this.text);
+      this.foot.hidden = false;
+      files?.removeAttribute("hidden");
+    };
+    const submit = () => { if (field.value.trim() || chips.items.length) send(field.value, chips.items); };
     const editor = element("form", { class: "editor", onsubmit: (event) => { event.preventDefault(); submit(); } },
-      field, element("p", { class: "about" }, "The old question stays as a branch."),
+      place, field, element("p", { class: "about" }, "The old question stays as a branch."),
       element("div", { class: "buttons" }, button("Cancel", close), element("button", { class: "main" }, "Send")));
     field.addEventListener("keydown", (event) => {
       if (event.key === "Escape") { event.stopPropagation(); close(); }
@@ -176,8 +207,20 @@ class MessageView {
     });
     this.text.replaceWith(editor);
     this.foot.hidden = true;
+    files?.setAttribute("hidden", "");
     field.focus();
   }
+}
+
+/** The attachments of a message, folded; null if it has none. */
+function attachmentList({ attachments }) {
+  if (!attachments?.length) return null;
+  return element("div", { class: "attachments" }, ...attachments.map(({ name, text }) => {
+    const shown = element("pre", { tabindex: "0", "aria-label": name });
+    const unfold = () => { shown.textContent ||= text; }; // a long text costs nothing until it is looked at
+    return element("details", { class: "attachment", ontoggle: unfold },
+      element("summary", {}, element("span", { class: "chip-name", title: name }, name), element("span", { class: "chip-size" }, sizeText(bytesOf(text)))), shown);
+  }));
 }
 
 function callBox(call) {

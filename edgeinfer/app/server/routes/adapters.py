@@ -9,12 +9,12 @@ from fastapi import APIRouter, Query, Request
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.requests import AdapterList, adapter_scales
+from edgeinfer.app.server.requests import AdapterList, ModelName, adapter_scales
 from edgeinfer.app.server.state import server_state
 
 ROUTER = APIRouter(tags=["models"])
 
-Model = Annotated[str | None, Query(max_length=500)]
+Model = Annotated[ModelName | None, Query()]
 
 
 @ROUTER.get("/lora-adapters", responses=ERROR_RESPONSES)

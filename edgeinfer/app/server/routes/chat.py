@@ -115,8 +115,8 @@ class _ChatChunks:
         self._n_calls = self._n_logprobs = 0
 
     def begin(self) -> bytes:
-        """The first chunk, which has the role; its content is null, as llama-server's is."""
-        return self._writer.chunk(self._number, {"delta": {"role": "assistant", "content": None}})
+        """The first chunk, which has the role; its content is empty, as clients add to it."""
+        return self._writer.chunk(self._number, {"delta": {"role": "assistant", "content": ""}})
 
     def more(self, text: str) -> Iterator[bytes]:
         """Yield the progress of the prompt, then add text and yield its chunks."""

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fastapi import APIRouter, Request
-from pydantic import Field
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError, unsupported
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.requests import Count, RequestBody, Text
-from edgeinfer.app.server.state import server_state
-from edgeinfer.app.server.streaming import thread_done, unless_gone
+from edgeinfer.app.server.requests import Count, ModelName, RequestBody, Text
+from edgeinfer.app.server.state import ServerState, server_state
 
 if TYPE_CHECKING:
     from edgeinfer.engine.embedding import Pooling
     from edgeinfer.engine.llm import LLM
     from edgeinfer.graph.step import Floats
+    from edgeinfer.steps import Progress
 
 ROUTER = APIRouter(tags=["embeddings"])
 
@@ -33,7 +31,7 @@ class EmbeddingRequest(RequestBody):
     """POST /v1/embeddings."""
 
     input: Text | list[Any] | dict[str, Any]
-    model: str | None = Field(default=None, max_length=500)
+    model: ModelName | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Count | None = None
 
@@ -50,8 +48,7 @@ async def plain_embeddings(body: EmbeddingRequest, request: Request) -> Record |
 @ROUTER.post("/v1/embeddings", responses=ERROR_RESPONSES)
 async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
     """Return the embedding of each text."""
-    if server_state(request).options.pooling == "none":
-        raise unsupported("embeddings of single tokens (--pooling none) have no place here: POST /embeddings", "input")
+    require_pooling(server_state(request))
     name, vectors, n_tokens = await _computed(body, request)
     return {
         "object": "list",
@@ -71,35 +68,24 @@ async def _computed(body: EmbeddingRequest, request: Request) -> tuple[str, list
         if body.dimensions is not None and body.dimensions != model.llm.telemetry.work.width:
             width = model.llm.telemetry.work.width
             raise APIError(400, f"embeddings of {model.name} have {width} dimensions", param="dimensions")
-        disconnected = threading.Event()
-        work = embedded(texts, model.llm, state.embedding, disconnected, state.options.pooling)
-        vectors, n_tokens = await unless_gone(work, request, disconnected.set)
-        state.metrics.read(model.name, n_tokens)
-        return model.name, vectors, n_tokens
+        llm, pooling = model.llm, state.options.pooling
+        work = partial(embedded, llm, pooling, lambda: [_tokens(text, llm) for text in texts])
+        return model.name, *await state.read(model, request, work)
 
 
-async def embedded(
-    texts: Sequence[str | Sequence[int | str]],
-    llm: LLM,
-    turn: asyncio.Lock,
-    disconnected: threading.Event,
-    pooling: Pooling | None = None,
+def embedded(
+    llm: LLM, pooling: Pooling | None, texts: Callable[[], Sequence[list[int]]], progress: Progress
 ) -> tuple[list[Floats], int]:
-    """Compute embeddings and the number of tokens read, in a thread that ends soon after the client disconnects."""
-    normalized = pooling != "none"
+    """Compute embeddings, of length 1 unless they are of each token, and the number of tokens read."""
+    read = texts()
+    vectors = llm.embed(read, pooling=pooling, normalized=pooling != "none", progress=progress)
+    return vectors, sum(map(len, read))
 
-    def go_on(*_: object) -> None:
-        if disconnected.is_set():
-            raise APIError(499, "the client has gone")
 
-    def embed() -> tuple[list[Floats], int]:
-        read = [_tokens(text, llm) for text in texts]
-        return llm.embed(read, pooling=pooling, normalized=normalized, progress=go_on), sum(
-            len(tokens) for tokens in read
-        )
-
-    async with turn:
-        return await thread_done(embed)
+def require_pooling(state: ServerState) -> None:
+    """Raises APIError if the server makes embeddings of each token."""
+    if state.options.pooling == "none":
+        raise unsupported("embeddings of single tokens (--pooling none) have no place here: POST /embeddings", "input")
 
 
 def _texts(body: EmbeddingRequest) -> list[Entry]:

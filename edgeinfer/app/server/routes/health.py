@@ -11,10 +11,10 @@ from fastapi.responses import JSONResponse
 from edgeinfer.app.server.errors import ERROR_RESPONSES, PART_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.properties import unopened_record
+from edgeinfer.app.server.requests import ModelName
 from edgeinfer.app.server.state import require_part, server_state
 
 ROUTER = APIRouter(tags=["health"])
-ModelName = Annotated[str | None, Query(max_length=500)]
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -41,7 +41,7 @@ async def metrics(request: Request) -> Response:
 
 
 @ROUTER.get("/props", responses=ERROR_RESPONSES)
-async def props(request: Request, model: ModelName = None) -> Record:
+async def props(request: Request, model: Annotated[ModelName | None, Query()] = None) -> Record:
     """A model (default: the default one) and its request parameters.
 
     A model that is closed while idle stays closed, and a default model that is loaded on demand is not loaded for this.

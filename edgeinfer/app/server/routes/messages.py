@@ -65,7 +65,7 @@ def _stream(body: MessagesRequest, model: PooledModel, state: ServerState) -> Te
 
 def _message(body: MessagesRequest, model: PooledModel, stream: TextStream, state: ServerState) -> Record:
     """The whole message."""
-    (stats,) = state.answered(model, [stream])
+    (stats,) = state.answered(model, [stream], body.id_slot, body.lora)
     reader = ContentReader(stream)
     content = reader.push(stream.text) + reader.finish()
     blocks = blocks_of(reader.new_thoughts(), content, reader.calls, shows_thoughts=body.shows_thoughts)
@@ -85,7 +85,7 @@ async def _events(
             yield event
     for event in blocks.end():
         yield event
-    (stats,) = state.answered(model, [stream])
+    (stats,) = state.answered(model, [stream], body.id_slot, body.lora)
     end = ending(stream, stats, body.stop_sequences or (), blocks.n_calls)
     yield anthropic_event("message_delta", delta=end, usage=usage_of(stats))
     yield anthropic_event("message_stop")

@@ -16,7 +16,7 @@ from edgeinfer.app.server.model_events import Listener
 from edgeinfer.app.server.model_list import key_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.properties import open_record
-from edgeinfer.app.server.requests import RequestBody
+from edgeinfer.app.server.requests import ModelName, RequestBody
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import event, streaming
 
@@ -31,7 +31,7 @@ EVENTS = {200: {"description": "Events about models.", "content": {"text/event-s
 class ModelRequest(RequestBody):
     """POST /models, /models/load and /models/unload."""
 
-    model: str
+    model: ModelName
 
 
 @ROUTER.get("/v1/models", responses=ERROR_RESPONSES)

@@ -53,7 +53,8 @@ async def answered(
     state = server_state(request)
     loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
     options = await asyncio.to_thread(native_options, body, state.defaults_of(model), model.llm)
-    answers = await asyncio.to_thread(_answers, body, prompts, model, options, loop, state.options.parallel)
+    id_slots = [model.slots.choose(prompt, body.id_slot, state.options.parallel) for prompt in prompts]
+    answers = await asyncio.to_thread(_answers, body, prompts, model, options, loop, id_slots)
     if body.stream:
         return streaming(_events(body, answers, model, state), held.pop_all().aclose)
     await read_all(answers, request)
@@ -74,18 +75,17 @@ def _answers(
     model: PooledModel,
     options: Options,
     loop: asyncio.AbstractEventLoop | None,
-    n_slots: int,
+    id_slots: Sequence[int],
 ) -> list[NativeAnswer]:
-    """Create the answers without starting them. Raises APIError for a prompt that is too long."""
+    """Create the answers without starting them; `id_slots`: of each prompt. Raises APIError for long ones."""
     answers: list[NativeAnswer] = []
     n_context, priority = model.llm.info.n_context, body.priority or "interactive"
-    for prompt in prompts:
+    for prompt, id_slot in zip(prompts, id_slots, strict=True):
         if len(prompt) > n_context:
             message = f"the request has {len(prompt)} tokens, which exceeds the available context size of {n_context}"
             raise too_long(f"{message} tokens", len(prompt), n_context, "prompt")
         for own in seeded(options, body.n or 1):
             begin = partial(model.llm.complete, prompt, priority=priority, **own)
-            id_slot = model.slots.choose(prompt, body.id_slot, n_slots)
             answers.append(NativeAnswer(len(answers), FollowedStream(begin, loop), prompt, body, own, id_slot=id_slot))
     return answers
 

@@ -12,11 +12,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
-from edgeinfer.app.server.errors import OLLAMA_ANSWER_RESPONSES, APIError
+from edgeinfer.app.server.errors import OLLAMA_ANSWER_RESPONSES, APIError, invalid
 from edgeinfer.app.server.gap_prompts import gap_prompt
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_schemas import AnswerRequest, GenerateRequest, OllamaChatRequest
-from edgeinfer.app.server.ollama_wire import AnswerFrame, JsonRoute, kept_s, lines, logprob_records, tool_call_record
+from edgeinfer.app.server.ollama_wire import AnswerFrame, kept_s, lines, logprob_records, tool_call_record
 from edgeinfer.app.server.requests import chat_options, messages_of
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stream import TextStream
 
-ROUTER = APIRouter(tags=["ollama"], route_class=JsonRoute)
+ROUTER = APIRouter(tags=["ollama"])
 
 Begin = Callable[["PooledModel", ServerState], "TextStream"]
 """Creates the stream of a request without starting it."""
@@ -96,9 +96,7 @@ def _options(body: AnswerRequest, model: PooledModel, state: ServerState) -> tup
     try:
         asked = body.as_chat()
     except ValidationError as reason:
-        error = reason.errors()[0]
-        place = ".".join(str(part) for part in error["loc"])
-        raise APIError(400, f"{place}: {error['msg']}", param=place) from None
+        raise invalid(reason.errors()) from None
     options = chat_options(asked, state.defaults_of(model))
     options["keeps_all"] = body.truncate is False
     return options, messages_of(asked.messages)

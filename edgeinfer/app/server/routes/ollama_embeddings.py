@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,16 +12,15 @@ from fastapi import APIRouter, Request
 from edgeinfer.app.server.errors import OLLAMA_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_schemas import EmbedRequest, OldEmbeddingRequest, OllamaRequest
-from edgeinfer.app.server.ollama_wire import AnswerFrame, JsonRoute, kept_s
-from edgeinfer.app.server.routes.embeddings import MOST_TEXTS, embedded
+from edgeinfer.app.server.ollama_wire import AnswerFrame, kept_s
+from edgeinfer.app.server.routes.embeddings import MOST_TEXTS, embedded, require_pooling
 from edgeinfer.app.server.state import server_state
-from edgeinfer.app.server.streaming import unless_gone
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
     from edgeinfer.graph.step import Floats
 
-ROUTER = APIRouter(tags=["ollama"], route_class=JsonRoute)
+ROUTER = APIRouter(tags=["ollama"])
 
 
 @ROUTER.post("/api/embed", responses=OLLAMA_RESPONSES)
@@ -50,23 +48,21 @@ async def _vectors(
 ) -> tuple[list[Floats], int]:
     """The embeddings, and the number of tokens read. `cut`: leave out the end of what does not fit in the context."""
     state = server_state(request)
+    require_pooling(state)
     async with state.model(body.model, 0, request) as model:
         frame.loaded()
         if body.keep_alive is not None:
             model.keep_s = kept_s(body.keep_alive)
         if not texts:
             return [], 0
-        tokens = await asyncio.to_thread(_tokens, texts, model.llm, cut)
-        disconnected = threading.Event()
-        work = embedded(tokens, model.llm, state.embedding, disconnected)
-        vectors, n_tokens = await unless_gone(work, request, disconnected.set)
-        state.metrics.read(model.name, n_tokens)
-        return vectors, n_tokens
+        llm = model.llm
+        work = partial(embedded, llm, state.options.pooling, lambda: _tokens(texts, llm, cut))
+        return await state.read(model, request, work)
 
 
-def _tokens(texts: Sequence[str], llm: LLM, cut: bool) -> list[str | list[int]]:
+def _tokens(texts: Sequence[str], llm: LLM, cut: bool) -> list[list[int]]:
     """The tokens of texts; of one that is cut, the last token stays, which may mark the end."""
-    most, found = llm.info.n_context, list[str | list[int]]()
+    most, found = llm.info.n_context, list[list[int]]()
     for text in texts:
         tokens = llm.tokenize(text)
         found.append([*tokens[: most - 1], tokens[-1]] if cut and len(tokens) > most else tokens)

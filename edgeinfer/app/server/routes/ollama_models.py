@@ -17,33 +17,25 @@ from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_models import listed_record, shown_record
 from edgeinfer.app.server.ollama_pull import pull_records, require_turn, source_of
 from edgeinfer.app.server.ollama_schemas import NamedRequest, PullRequest, ShowRequest
-from edgeinfer.app.server.ollama_wire import JsonRoute, expiry_text, lines
+from edgeinfer.app.server.ollama_wire import expiry_text, lines
 from edgeinfer.app.server.state import ServerState, server_state
 
 if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel
 
-ROUTER = APIRouter(tags=["ollama"], route_class=JsonRoute)
+ROUTER = APIRouter(tags=["ollama"])
 
 API_VERSION = "0.12.6"
 """The version of Ollama whose API this is; clients refuse servers that are older than they are used to."""
 
 
-@ROUTER.head("/", include_in_schema=False)
-async def heartbeat() -> Response:
-    """Whether the server runs, as Ollama's clients ask before anything else."""
-    return Response()
-
-
 @ROUTER.get("/api/version", responses=OLLAMA_RESPONSES)
-@ROUTER.head("/api/version", include_in_schema=False)
 async def version() -> Record:
     """The version of Ollama's API, and of edgeinfer."""
     return {"version": API_VERSION, "edgeinfer": edgeinfer.__version__}
 
 
 @ROUTER.get("/api/tags", responses=OLLAMA_RESPONSES)
-@ROUTER.head("/api/tags", include_in_schema=False)
 async def tags(request: Request) -> Record:
     """List the models on this computer, the newest first."""
     state = server_state(request)
@@ -99,7 +91,7 @@ async def show(body: ShowRequest, request: Request) -> Record:
 async def pull(body: PullRequest, request: Request) -> Response:
     """Pull a model, with its progress as lines of JSON; a client that leaves stops it, and the next pull resumes."""
     state, name = server_state(request), body.wanted
-    source = await asyncio.to_thread(source_of, name, state.pool)
+    source = await asyncio.to_thread(source_of, name, state)
     require_turn(state)
     records = pull_records(source, state)
     if body.stream is not False:

@@ -38,14 +38,22 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 FILES = (
     "page.css",
     "icon.svg",
+    "answers.js",
+    "attachments.js",
     "calls.js",
     "chats.js",
+    "chips.js",
+    "composer.js",
     "dialogs.js",
     "elements.js",
     "inline.js",
     "main.js",
     "markdown.js",
+    "models.js",
+    "numbers.js",
+    "search.js",
     "server.js",
+    "side.js",
     "storage.js",
     "transcript.js",
 )
@@ -55,8 +63,9 @@ PAGE_PATHS = frozenset({"/", *(f"/page/{name}" for name in FILES)})
 
 @ROUTER.api_route("/", methods=["GET", "HEAD"])
 def index(request: Request) -> Response:
-    """The page."""
-    _require_page(request)
+    """The page; without it, whether the server runs, as Ollama's clients ask before anything else."""
+    if "page" in server_state(request).options.without:
+        return Response("edgeinfer is running", media_type="text/plain")
     return _file("index.html")
 
 

@@ -7,10 +7,9 @@ import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
 from pydantic import Field, ValidationError
 
-from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError, unsupported
+from edgeinfer.app.server.errors import ERROR_RESPONSES, invalid, unsupported
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import ChatRequest, RequestBody
 from edgeinfer.app.server.routes.chat import chat_completions
@@ -29,15 +28,15 @@ class PredictRequest(RequestBody):
 
 @ROUTER.post("/predict", responses=ERROR_RESPONSES)
 async def predict(body: PredictRequest, request: Request) -> Record:
-    """Answer all conversations at the same time; if one is refused, so is the request."""
+    """Answer all conversations at the same time; if one is refused, so is the request, and the others end."""
     chats = [_chat(instance, number) for number, instance in enumerate(body.instances)]
-    answers = await asyncio.gather(*(chat_completions(chat, request) for chat in chats), return_exceptions=True)
-    predictions = []
-    for answer in answers:
-        if not isinstance(answer, Response):
-            raise answer
-        predictions.append(json.loads(bytes(answer.body)))
-    return {"predictions": predictions}
+    answering = [asyncio.create_task(chat_completions(chat, request)) for chat in chats]
+    try:
+        answers = await asyncio.gather(*answering)
+    finally:
+        for answer in answering:
+            answer.cancel()
+    return {"predictions": [json.loads(bytes(answer.body)) for answer in answers]}
 
 
 def _chat(instance: dict[str, Any], number: int) -> ChatRequest:
@@ -50,6 +49,4 @@ def _chat(instance: dict[str, Any], number: int) -> ChatRequest:
     try:
         return ChatRequest.model_validate({key: value for key, value in instance.items() if key != FORM})
     except ValidationError as reason:
-        first = reason.errors()[0]
-        where = ".".join([place, *map(str, first["loc"])])
-        raise APIError(400, f"{where}: {first['msg']}", None, where) from None
+        raise invalid(reason.errors(), place) from None

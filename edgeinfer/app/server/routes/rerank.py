@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Request
@@ -11,12 +10,12 @@ from pydantic import Field
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.requests import Count, RequestBody, Text
+from edgeinfer.app.server.requests import Count, ModelName, RequestBody, Text
 from edgeinfer.app.server.state import server_state
-from edgeinfer.app.server.streaming import thread_done, unless_gone
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
+    from edgeinfer.steps import Progress
 
 ROUTER = APIRouter(tags=["embeddings"])
 
@@ -36,7 +35,7 @@ class RerankRequest(RequestBody):
     query: Text
     documents: Documents | None = None
     texts: Documents | None = None
-    model: str | None = Field(default=None, max_length=500)
+    model: ModelName | None = None
     top_n: Count | None = None
     return_documents: bool = False
     return_text: bool = False
@@ -52,10 +51,7 @@ async def rerank(body: RerankRequest, request: Request) -> Record | list[Record]
     documents = [entry if isinstance(entry, str) else entry.text for entry in given]
     state = server_state(request)
     async with state.model(body.model, 0, request) as model:
-        disconnected = threading.Event()
-        ranked = _ranked(body.query, documents, model.llm, state.embedding, disconnected)
-        scores, n_tokens = await unless_gone(ranked, request, disconnected.set)
-        state.metrics.read(model.name, n_tokens)
+        scores, n_tokens = await state.read(model, request, partial(_ranked, body.query, documents, model.llm))
         order = sorted(range(len(scores)), key=lambda number: -scores[number])[: body.top_n]
         if body.texts is not None:
             texts = [{"text": documents[number]} if body.return_text else {} for number in order]
@@ -74,17 +70,14 @@ async def rerank(body: RerankRequest, request: Request) -> Record | list[Record]
         }
 
 
-async def _ranked(
-    query: str, documents: list[str], llm: LLM, turn: asyncio.Lock, disconnected: threading.Event
-) -> tuple[list[float], int]:
-    """Compute document scores and the tokens read, in a thread that ends soon after the client disconnects."""
+def _ranked(query: str, documents: list[str], llm: LLM, progress: Progress) -> tuple[list[float], int]:
+    """Compute the scores of documents, and the number of tokens read."""
     n_tokens = 0
 
-    def go_on(_what: str, done: int, total: int) -> None:
+    def counted(what: str, done: int, total: int) -> None:
         nonlocal n_tokens
         n_tokens += total if done == total else 0
-        if disconnected.is_set():
-            raise APIError(499, "the client has gone")
+        progress(what, done, total)
 
-    async with turn:
-        return await thread_done(lambda: llm.rerank(query, documents, progress=go_on)), n_tokens
+    scores = llm.rerank(query, documents, progress=counted)
+    return scores, n_tokens

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
-from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES, APIError
+from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES, APIError, invalid
 from edgeinfer.app.server.objects import Record, finished_stats
 from edgeinfer.app.server.requests import ChatRequest, chat_options, messages_of
 from edgeinfer.app.server.responses_objects import ResponseObject
@@ -88,13 +88,15 @@ def _chat(body: ResponseRequest, earlier: Sequence[Item]) -> ChatRequest:
     try:
         return body.as_chat(earlier)
     except ValidationError as reason:
-        raise APIError(400, f"the input is not valid: {reason.errors()[0]['msg']}", param="input") from None
+        raise invalid(reason.errors()) from None
 
 
 def _stream(body: ResponseRequest, earlier: Sequence[Item], model: PooledModel, state: ServerState) -> TextStream:
     """Create the stream of a request without starting it."""
     chat = _chat(body, earlier)
-    return model.llm.chat(messages_of(chat.messages), **chat_options(chat, state.defaults_of(model)))
+    options, priority = chat_options(chat, state.defaults_of(model)), chat.priority or "interactive"
+    options["keeps_all"] = body.truncation != "auto"
+    return model.llm.chat(messages_of(chat.messages), priority=priority, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class _Answer:
         return self.frame.output(thoughts, content, reader.calls, is_cut=stats.finish_reason == "length")
 
     def _finished(self, output: list[Record], thoughts: str) -> Record:
-        (stats,) = self.state.answered(self.model, [self.stream])
+        (stats,) = self.state.answered(self.model, [self.stream], self.body.id_slot, self.body.lora)
         tokenizer = self.model.llm.prompts.tokenizer
         n_thoughts = len(tokenizer.encode(thoughts, add_special=False)) if thoughts else 0
         whole = self.frame.done(output, stats, n_thoughts)

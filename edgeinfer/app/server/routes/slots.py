@@ -17,7 +17,7 @@ from pydantic import Field
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, PART_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.requests import RequestBody
+from edgeinfer.app.server.requests import ModelName, RequestBody
 from edgeinfer.app.server.state import require_part, server_state
 from edgeinfer.errors import EdgeInferError, EngineClosed
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ROUTER = APIRouter(tags=["health"])
 
 MOST_NAME_BYTES = 200
-_NAME = re.compile(r"[\w-][\w .-]*(?<![ .])")
-"""Names of files: no part of a path, not hidden, and none that Windows would change."""
+_NAME = re.compile(r"(?!(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[\w-][\w .-]*(?<![ .])", re.IGNORECASE)
+"""Names of files: no part of a path, not hidden, and none that Windows would change or take for a device."""
 Action = Literal["save", "restore", "erase"]
 
 
@@ -36,7 +36,7 @@ class SlotRequest(RequestBody):
     """POST /slots/{id}. `model`: whose slot; the default model's if it says nothing."""
 
     filename: Annotated[str, Field(max_length=MOST_NAME_BYTES)] | None = None
-    model: str | None = Field(default=None, max_length=500)
+    model: ModelName | None = None
 
 
 @ROUTER.get("/slots", responses=PART_RESPONSES)
@@ -100,8 +100,8 @@ async def _save(id_slot: int, path: Path, model: PooledModel, n_slots: int) -> R
 
 async def _restore(id_slot: int, path: Path, model: PooledModel, n_slots: int) -> Record:
     began_s = time.perf_counter()
-    tokens = await asyncio.to_thread(model.llm.restore_prefix, path)
-    model.slots.put(id_slot, tokens)
+    tokens, lora = await asyncio.to_thread(model.llm.restore_prefix, path)
+    model.slots.put(id_slot, tokens, lora)
     told = {"id_slot": id_slot, "filename": path.name, "n_restored": len(tokens), "n_read": path.stat().st_size}
     return {**told, "timings": {"restore_ms": 1e3 * (time.perf_counter() - began_s)}}
 

@@ -12,6 +12,7 @@ from edgeinfer.app.server.errors import ERROR_RESPONSES
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import (
     ChatMessage,
+    ModelName,
     RequestBody,
     Text,
     ThoughtControl,
@@ -28,7 +29,7 @@ class TokenizeRequest(RequestBody):
     """POST /tokenize."""
 
     content: Text
-    model: str | None = None
+    model: ModelName | None = None
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
@@ -38,14 +39,14 @@ class DetokenizeRequest(RequestBody):
     """POST /detokenize."""
 
     tokens: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 20)]
-    model: str | None = None
+    model: ModelName | None = None
 
 
 class TemplateRequest(ThoughtControl):
     """POST /apply-template."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    model: str | None = None
+    model: ModelName | None = None
     tools: list[Tool] | None = None
     add_generation_prompt: bool = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,6 +12,7 @@ from edgeinfer.app.server.errors import ERROR_RESPONSES, unsupported
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import RequestBody
 from edgeinfer.app.server.state import server_state
+from edgeinfer.app.server.streaming import unless_gone
 
 ROUTER = APIRouter(tags=["tools"])
 
@@ -31,8 +33,10 @@ async def tools(request: Request) -> list[Record]:
 
 @ROUTER.post("/tools", responses=ERROR_RESPONSES)
 async def call(body: ToolRequest, request: Request) -> Record:
-    """Call a tool; a failed call is an answer too, as a model reads why."""
+    """Call a tool; a failed call is an answer too, as a model reads why. If the client disconnects, the call ends."""
     if body.stream:
         raise unsupported("results of tools are told whole, not as a stream", "stream")
-    result = await server_state(request).tools.call(body.tool, body.params)
+    stopped = threading.Event()
+    work = server_state(request).tools.call(body.tool, body.params, stopped.is_set)
+    result = await unless_gone(work, request, stopped.set)
     return {"error" if result.failed else "plain_text_response": result.text}

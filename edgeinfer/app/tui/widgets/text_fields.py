@@ -29,6 +29,8 @@ PASTED_S = 0.02
 """Keys that follow each other within this time were pasted, in a terminal that does not mark pastes; 0: none were."""
 JUST_NOW_S = 0.1
 """Enter waits for such a key if another key came this recently."""
+STARTING_S = 2.0
+"""In this time from the start on, fast keys were typed: they waited in the terminal while the app was busy."""
 
 
 class Field(Input):
@@ -159,9 +161,13 @@ class DraftInput(Area):
         self.cursor_blink = False  # a blinking cursor would redraw twice a second
         self._walk = HistoryWalk(history)
         self._walked = ""  # text inserted from the history
+        self._ready_s = -math.inf  # from then on, fast keys are pasted ones
         self._key_s = -math.inf  # when the last key was pressed
         self._held: tuple[Timer, Callable[[], None]] | None = None  # Enter, until it is known whether a key follows
         self._is_pasting = False  # keys follow each other as fast as no one types, and lines began among them
+
+    def on_mount(self) -> None:
+        self._ready_s = events.Event().time + STARTING_S
 
     def enter(self, send: Callable[[], None]) -> None:
         """Enter was pressed: call `send` after all earlier keys; among pasted ones, begin a line instead."""
@@ -169,7 +175,7 @@ class DraftInput(Area):
 
     def _enter(self, send: Callable[[], None]) -> None:
         now = events.Event().time  # by the clock of keys
-        if not PASTED_S or now - self._key_s > JUST_NOW_S:
+        if not PASTED_S or now - self._key_s > JUST_NOW_S or self._key_s < self._ready_s:
             send()
         elif self._is_pasting:
             self.type("\n")
@@ -180,7 +186,7 @@ class DraftInput(Area):
             self._held = self.set_timer(PASTED_S, self._send_held), send
 
     async def _on_key(self, event: events.Key) -> None:
-        is_fast = event.time - self._key_s < PASTED_S
+        is_fast = event.time - self._key_s < PASTED_S and event.time >= self._ready_s
         self._key_s = event.time
         if self._held is None:
             self._is_pasting = self._is_pasting and is_fast

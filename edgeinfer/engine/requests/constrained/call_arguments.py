@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgeinfer.engine.requests.constrained.guidance import JSON_FORM
+from edgeinfer.engine.requests.constrained.schemas import with_numbers_bounded
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text.tool_formats import WrittenCalls
 from edgeinfer.models.text.tools import Function
@@ -155,9 +156,9 @@ class WrittenArguments:
         raise BadSetting(f"a value of type {kind!r} cannot be enforced in the form of this model")
 
     def _json(self, schema: Mapping[str, Any]) -> str:
-        """A value in JSON."""
+        """A value in JSON, with bounded numbers: answers that are not all JSON are not followed number by number."""
         named = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
-        text = json.dumps({**named, **schema, "x-guidance": JSON_FORM})
+        text = json.dumps({**with_numbers_bounded({**named, **schema}), "x-guidance": JSON_FORM})
         if re.search(r'"\$ref": "(?!#/(\$defs|definitions)/)', text):
             raise BadSetting("references between arguments cannot be enforced in the form of this model")
         return f"%json {text}"

@@ -171,10 +171,10 @@ class Guidance:
 
     @functools.cached_property
     def _unwritten(self) -> frozenset[int]:
-        """Bytes that occur in no token's text."""
+        """Bytes that occur in no token's text, but FF: no text has it; llguidance writes it before control tokens."""
         is_control = self._tokenizer.vocabulary.is_control
         tokens = (token for token in range(self._tokenizer.n_tokens) if not is_control(token))
-        return frozenset(range(256)).difference(*map(self._tokenizer.piece, tokens))
+        return frozenset(range(255)).difference(*map(self._tokenizer.piece, tokens))
 
     @functools.cached_property
     def _json_tokens(self) -> JsonTokens:

@@ -99,6 +99,24 @@ def with_bounds_held(schema: object) -> Any:
     return held
 
 
+def with_numbers_bounded(schema: object) -> Any:
+    """A copy in which numbers have bounds: llguidance writes them without exponents then, and their digits end.
+
+    With an exponent, a number may be infinite to who reads it.
+    """
+    bounded = json.loads(json.dumps(schema))
+    for one in parts(bounded):
+        kinds = one.get("type")
+        if {"number", "integer"}.isdisjoint(kinds if isinstance(kinds, list) else [kinds]):
+            continue
+        if one.keys().isdisjoint(("enum", "const")):
+            if one.keys().isdisjoint(LOWER):
+                one["minimum"] = -FARTHEST
+            if one.keys().isdisjoint(UPPER):
+                one["maximum"] = FARTHEST
+    return bounded
+
+
 def _held(bound: float, key: str) -> int:
     """The nearest representable whole number that is not lower (or not higher) than a bound."""
     is_lower = key in LOWER

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,7 @@ from edgeinfer.models.gguf import Header
 from edgeinfer.models.store import ModelStore
 from tests.file_server import FileServer, Served
 from tests.tiny_models import write_model
-
-
-def wait(happened: Callable[[], bool], patience_s: float = 20.0) -> None:
-    ends = time.monotonic() + patience_s
-    while not happened():
-        assert time.monotonic() < ends, "it did not happen"
-        time.sleep(0.005)
+from tests.waiting import until
 
 
 def state(queue: PullQueue, source: str) -> str:
@@ -44,7 +36,7 @@ def held(server: FileServer, data: bytes) -> Served:
 def begin(queue: PullQueue, source: str) -> int:
     """Start a pull, wait until some of it is there; gives how much."""
     queue.add(source)
-    wait(lambda: (found := queue.status(source)) is not None and found.done_bytes > 0)
+    until(lambda: (found := queue.status(source)) is not None and found.done_bytes > 0)
     found = queue.status(source)
     return 0 if found is None else found.done_bytes
 
@@ -58,7 +50,7 @@ def test_a_pull_lands(server: FileServer, store: ModelStore, data: bytes) -> Non
     server.files["/tiny.gguf"], source = Served(data), server.url("/tiny.gguf")
     queue = PullQueue(store)
     queue.add(source)
-    wait(lambda: state(queue, source) == "done")
+    until(lambda: state(queue, source) == "done")
     assert queue.status(source) == PullStatus(source, "done", len(data), len(data), name="tiny")
     assert store.find("tiny").path.read_bytes() == data
     queue.forget(source)
@@ -72,7 +64,7 @@ def test_a_paused_pull_keeps_its_part_and_goes_on(
     queue, source = PullQueue(store), server.url("/tiny.gguf")
     begin(queue, source)
     queue.pause(source)
-    wait(lambda: state(queue, source) == "paused")
+    until(lambda: state(queue, source) == "paused")
     (kept,) = store.unfinished()
     assert (kept.source, kept.name, kept.nbytes) == (source, "tiny", len(data))
     assert 0 < kept.done_bytes < len(data)
@@ -80,7 +72,7 @@ def test_a_paused_pull_keeps_its_part_and_goes_on(
     asked, arrived = len(server.log), kept.done_bytes
     release(held)
     queue.add(source)
-    wait(lambda: state(queue, source) == "done")
+    until(lambda: state(queue, source) == "done")
     assert f"bytes={arrived}-" in [request.range for request in server.log[asked:]]
     assert store.find("tiny").path.read_bytes() == data
     assert sorted(path.name for path in store.root.iterdir()) == ["tiny.gguf", "tiny.json"]
@@ -90,7 +82,7 @@ def test_the_next_run_finds_what_was_left(server: FileServer, store: ModelStore,
     first, source = PullQueue(store), server.url("/tiny.gguf")
     begin(first, source)
     first.close()
-    wait(lambda: state(first, source) == "paused")
+    until(lambda: state(first, source) == "paused")
     second = PullQueue(store)
     second.find_unfinished()
     (status,) = second.statuses()
@@ -98,7 +90,7 @@ def test_the_next_run_finds_what_was_left(server: FileServer, store: ModelStore,
     assert 0 < status.done_bytes < len(data)
     release(held)
     second.add(source)
-    wait(lambda: state(second, source) == "done")
+    until(lambda: state(second, source) == "done")
     assert store.unfinished() == ()
 
 
@@ -108,12 +100,12 @@ def test_a_cancelled_pull_leaves_nothing(server: FileServer, store: ModelStore, 
     begin(queue, source)
     if when != "running":
         queue.pause(source)
-        wait(lambda: state(queue, source) == "paused")
+        until(lambda: state(queue, source) == "paused")
     if when == "later":
         queue = PullQueue(store)
         queue.find_unfinished()
     queue.cancel(source)
-    wait(lambda: state(queue, source) == "cancelled")
+    until(lambda: state(queue, source) == "cancelled")
     assert list(store.root.glob("*")) == []
     assert store.unfinished() == ()
 
@@ -124,7 +116,7 @@ def test_an_address_with_a_secret_is_not_written_down(
     queue, source = PullQueue(store), server.url("/tiny.gguf?key=hidden")
     begin(queue, source)
     queue.pause(source)
-    wait(lambda: state(queue, source) == "paused")
+    until(lambda: state(queue, source) == "paused")
     assert store.unfinished() == ()
     assert not any(b"hidden" in path.read_bytes() for path in store.root.iterdir())
     queue.cancel(source)
@@ -138,7 +130,7 @@ def test_one_at_a_time_in_order(server: FileServer, store: ModelStore, data: byt
     queue.add(second)
     assert state(queue, second) == "waiting"
     queue.pause(first)
-    wait(lambda: state(queue, second) == "done")
+    until(lambda: state(queue, second) == "done")
     assert state(queue, first) == "paused"
 
 
@@ -151,7 +143,7 @@ def test_a_paused_one_that_waits_does_not_start(
     queue.add(second)
     queue.pause(second)
     release(held)
-    wait(lambda: state(queue, first) == "done")
+    until(lambda: state(queue, first) == "done")
     assert state(queue, second) == "paused"
 
 
@@ -163,7 +155,7 @@ def test_a_pull_that_is_wanted_again_while_it_stops_goes_on(
     queue.pause(source)
     queue.add(source)
     release(held)
-    wait(lambda: state(queue, source) == "done")
+    until(lambda: state(queue, source) == "done")
     assert store.find("tiny").path.read_bytes() == data
 
 
@@ -175,7 +167,7 @@ def test_without_a_model_named_the_only_pull_is_meant(server: FileServer, store:
     assert found is not None
     assert found.source == source
     queue.cancel(source)
-    wait(lambda: queue.meant("") is None)
+    until(lambda: queue.meant("") is None)
 
 
 def test_a_refused_model_can_be_forced(server: FileServer, store: ModelStore, data: bytes) -> None:
@@ -185,24 +177,24 @@ def test_a_refused_model_can_be_forced(server: FileServer, store: ModelStore, da
     server.files["/tiny.gguf"], source = Served(data), server.url("/tiny.gguf")
     queue = PullQueue(store, refuse)
     queue.add(source)
-    wait(lambda: state(queue, source) == "refused")
+    until(lambda: state(queue, source) == "refused")
     status = queue.status(source)
     assert status is not None
     assert str(len(data)) in status.message
     queue.add(source, force=True)
-    wait(lambda: state(queue, source) == "done")
+    until(lambda: state(queue, source) == "done")
 
 
 def test_a_failure_is_told_and_can_be_tried_again(server: FileServer, store: ModelStore, data: bytes) -> None:
     queue, source = PullQueue(store), server.url("/tiny.gguf")
     queue.add(source)
-    wait(lambda: state(queue, source) == "failed")
+    until(lambda: state(queue, source) == "failed")
     status = queue.status(source)
     assert status is not None
     assert "no such file" in status.message
     server.files["/tiny.gguf"] = Served(data)
     queue.add(source)
-    wait(lambda: state(queue, source) == "done")
+    until(lambda: state(queue, source) == "done")
 
 
 def test_time_left_is_told_while_bytes_arrive() -> None:

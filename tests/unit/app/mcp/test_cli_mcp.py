@@ -111,8 +111,6 @@ def test_a_chat_in_lines_calls_tools_of_the_servers_that_the_file_names(
     assert [len(messages) for messages in asked] == [1, 3, 5, 7, 5, 7]
     assert [message["role"] for message in asked[2]] == ["user", "assistant", "tool", "assistant", "user"]
     assert asked[2][:3] == asked[1]
-    code, _, err = run(capsys, "chat", "--web", "--mcp", "good")
-    assert (code, "leave out --mcp" in err) == (2, True)
 
 
 def test_what_run_refuses(file: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from edgeinfer.app.mcp import connections
 from edgeinfer.app.mcp.connections import Connections, RemoteResult, RemoteTool
 from edgeinfer.app.mcp.servers import ToolServer
-from edgeinfer.app.mcp.toolbox import ANY_SCHEMA, Toolbox, named, result_of, schema_of
+from edgeinfer.app.mcp.toolbox import ANY_SCHEMA, Toolbox, ToolResult, named, result_of, schema_of
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text.tools import MOST_TOOLS, functions_of
-from tests.unit.app.mcp.conftest import NewServer
+from tests.unit.app.mcp.conftest import NewServer, require_package
 
 A, B = ToolServer("a", ("x",)), ToolServer("b", ("y",))
 
@@ -71,6 +72,14 @@ def test_all_names_may_begin_with_that_of_their_server() -> None:
 def test_what_is_no_text_is_named() -> None:
     assert result_of(RemoteResult(("a", "b"), ("image",), False)).text == "a\nb\n[image: not shown]"
     assert result_of(RemoteResult((), (), True)).text == "(empty)"
+
+
+def test_an_empty_text_is_a_text() -> None:
+    require_package()
+    from mcp_types import CallToolResult, TextContent
+
+    found = CallToolResult(content=[TextContent(type="text", text="")])
+    assert result_of(connections._result(found)) == ToolResult("(empty)")
 
 
 def test_odd_tools_of_a_server(connections: Connections, server: NewServer) -> None:

@@ -16,14 +16,19 @@ from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
+from edgeinfer.settings import KVKind
 
 Array = NDArray[np.generic]
 
 USABLE = tuple(name for name, needs in targets.NEEDS.items() if cpu_features().issuperset(needs))
 """Instruction sets that this CPU has."""
 _SLOWER = {"avx512vnni"} if "avx512fp16" in USABLE else set[str]()
-RUNNABLE = tuple(name for name in USABLE if name not in {*catalogue.TILED, *_SLOWER})
-"""Those with kernels of every kind, but AVX-512 once: gathering, if this CPU does."""
+DISTINCT = tuple(name for name in USABLE if name not in _SLOWER)
+"""Those that make other code than the ones before them: AVX-512 once, gathering, if this CPU does."""
+RUNNABLE = tuple(name for name in DISTINCT if name not in catalogue.TILED)
+"""Those with kernels of every kind."""
+SINGLE_KINDS: tuple[KVKind, ...] = ("f16", "q8", "q4")
+"""Kinds of pages, each form of keys and of values once: what an instruction set has to do with depends on no pair."""
 
 UNTOUCHED = np.float32(-12345.5)
 """Fills memory that a kernel must not write."""

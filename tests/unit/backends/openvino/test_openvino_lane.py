@@ -318,6 +318,14 @@ import openvino, os, sys
 sys.path.insert(0, os.getcwd())
 from edgeinfer.backends.base import DeviceOptions, open_device
 from tests.golden.goldens import Golden, Player
+from tests.waiting import until
+
+def is_there(thread):
+    try:
+        return os.sched_getaffinity(thread) == {cpu}
+    except ProcessLookupError:  # it has ended
+        return True
+
 golden = Golden.read("llama-f32")
 cpu, before = max(os.sched_getaffinity(0)), set(os.listdir("/proc/self/task"))
 device = open_device("openvino", DeviceOptions(n_workers=1, cores=(cpu,)))
@@ -325,11 +333,12 @@ with Player(device, golden) as player:
     player.feed(golden.tokens[:20])
     player.feed(golden.tokens[20:])
     started = set(os.listdir("/proc/self/task")) - before
-    placed = [os.sched_getaffinity(int(thread)) == {cpu} for thread in started]
-print(len(placed) > 0, all(placed))
+    for thread in started:  # each goes there itself once it runs
+        until(lambda: is_there(int(thread)))
+print(len(started) > 0)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["True", "True"]
+    assert ran.stdout.split() == ["True"]
 
 
 def test_cores_that_are_not_there_are_refused() -> None:

@@ -36,6 +36,7 @@ from edgeinfer.ipc import child as child_process
 from edgeinfer.ipc.child import ChildProcess
 from edgeinfer.load_options import LoadOptions
 from tests.unit.engine.run.test_executor import chain
+from tests.waiting import PATIENCE_S, is_over, until
 
 LIMITS = Limits(n_context=256, n_pages=8, max_tokens=64, max_outputs=16)
 OPTIONS = DeviceOptions(n_workers=1)
@@ -72,12 +73,8 @@ def feed(evaluator: SequenceEvaluator, sequence: int, tokens: list[int]) -> list
 def crash(apart: Isolated, number: int = signal.SIGTERM) -> int:
     """End the process from outside; its number."""
     pid = apart.pid
-    assert pid is not None
     os.kill(pid, number)
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: is_over(pid))
     return pid
 
 
@@ -210,12 +207,9 @@ llm = edgeinfer.load({str(tiny_model)!r}, device="reference", isolate=True, spec
 print(llm._pool.executor.pid, flush=True)
 os._exit(3)
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ran.returncode == 3, ran.stderr
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(int(ran.stdout)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: is_over(int(ran.stdout)))
 
 
 def test_what_cannot_be_opened_there_is_said_here(tiny_model: Path) -> None:
@@ -237,7 +231,15 @@ def test_a_stalled_process_is_ended(
 ) -> None:
     sequence, flag = apart.create(), StopFlag()
     expected = feed(apart, sequence, [1, 2])
-    monkeypatch.setattr(process, "STOP_S" if is_asked_to_stop else "ANSWER_S", 3.0)
+    limit, end = "STOP_S" if is_asked_to_stop else "ANSWER_S", ChildProcess.end
+    patient = getattr(process, limit)
+
+    def ended(stalled: ChildProcess, reason: Exception | None) -> str:
+        monkeypatch.setattr(process, limit, patient)  # the process that takes its place may be slow
+        return end(stalled, reason)
+
+    monkeypatch.setattr(ChildProcess, "end", ended)
+    monkeypatch.setattr(process, limit, 0.3)
     assert apart.pid is not None
     os.kill(apart.pid, signal.SIGSTOP)
     if is_asked_to_stop:

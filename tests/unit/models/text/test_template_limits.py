@@ -145,6 +145,14 @@ def test_time_is_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ChatTemplate({"default": ENDLESS[name]}, limits=TemplateLimits(seconds=3)).render(MESSAGES)
 
 
+def test_time_that_others_take_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with 30 programs for two cores refused conversations whose template takes a second form of them."""
+    hours = itertools.count(step=3600)
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(hours))
+    template = ChatTemplate({"default": "{% if 'x' in messages[0].content %}x{% endif %}y{{ messages[0].role }}"})
+    assert template.render([{"role": "assistant", "content": None}]) == "yassistant"
+
+
 @pytest.mark.parametrize("name", GREEDY)
 @pytest.mark.usefixtures("uncollected")
 def test_memory_is_bounded(name: str) -> None:

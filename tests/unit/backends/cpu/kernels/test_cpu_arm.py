@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,14 +15,13 @@ import pytest
 from edgeinfer.backends.cpu.memory import step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.targets import CODE_BITS, MOST_STEPS, target
-from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu import (
     attention_calls,
     kernel_calls,
 )
 from tests.unit.backends.cpu.arm_machine import MISSING, Recorder, arm_name, compile_for_arm, replay, run_function
 from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tree
-from tests.unit.backends.cpu.kernel_calls import RUNNABLE
+from tests.unit.backends.cpu.kernel_calls import RUNNABLE, SINGLE_KINDS
 from tests.unit.backends.cpu.kernels import test_cpu_activations, test_cpu_matmul, test_cpu_rows
 from tests.unit.jit.target_modules import ARM, dot_function, expected_sums, lookup_function
 
@@ -40,7 +38,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def attention(library: KernelLibrary) -> None:
-    for kind in get_args(KVKind):
+    for kind in SINGLE_KINDS:
         pages = Pages(library, Shape(heads=4, kv_heads=2, width=40, cap=20.0), kind)
         for split in (False, True):
             pages.run(chain(120, 20), split, workers=2)

@@ -12,7 +12,7 @@ from edgeinfer.graph.step import PAGE, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tables_of, tree
-from tests.unit.backends.cpu.kernel_calls import RUNNABLE, same_bits
+from tests.unit.backends.cpu.kernel_calls import RUNNABLE, SINGLE_KINDS, same_bits
 
 SHAPES = (
     Shape(4, 4, 16),
@@ -115,6 +115,7 @@ def test_large_and_equal_scores(library: KernelLibrary, kind: KVKind) -> None:
     assert np.allclose(both_ways(pages, step), pages.expected(step), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", SINGLE_KINDS)
 def test_any_instruction_set_gives_the_same_bits(library: KernelLibrary, shape: Shape, kind: KVKind) -> None:
     pages = Pages(library, shape, kind)
     for step in (chain(90, 5), chain(60, 30)):

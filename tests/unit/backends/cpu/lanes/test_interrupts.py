@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from edgeinfer.backends.cpu.lanes.lane import CpuLane
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from tests.golden.goldens import Golden, Player
 from tests.golden.streamed_devices import Streamer
+from tests.waiting import until
 
 CHAIN = list(range(-1, 19))
 TIMES = 400
@@ -69,7 +69,8 @@ def test_an_interrupted_launch_does_not_spoil_the_next_step(monkeypatch: pytest.
     tokens = golden.tokens[:20]
     with Player(CpuDevice(DeviceOptions(n_workers=2)), golden) as player:
         assert isinstance(player.lane, CpuLane)
-        player.lane._worker_pool.patience_s = 0.0
+        worker_pool = player.lane._worker_pool
+        worker_pool.patience_s = 0.0
         expected = player.look(tokens, CHAIN)
         n_interrupted = 0
 
@@ -77,7 +78,7 @@ def test_an_interrupted_launch_does_not_spoil_the_next_step(monkeypatch: pytest.
             raise Interrupted
 
         for _ in range(10):
-            time.sleep(0.02)  # so that workers fall asleep
+            until(lambda: bool(worker_pool._asleep[1]))
             with monkeypatch.context() as patch:
                 patch.setattr(WorkerPool, "_rouse", interrupted)
                 try:

@@ -19,6 +19,7 @@ from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
 from edgeinfer.errors import BadSetting, EngineClosed
 from edgeinfer.jit.library import KernelLibrary
 from tests.unit.backends.cpu.worker_pool_kernels import Cells, Items
+from tests.waiting import rests, until
 
 
 @contextlib.contextmanager
@@ -32,15 +33,6 @@ def worker_pool_of(n_workers: int, library: KernelLibrary, cores: tuple[int, ...
 
 def edgeinfer_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("edgeinfer-")]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait for what another thread brings about; fails when it does not come."""
-    for _ in range(2000):
-        if holds():
-            return
-        time.sleep(0.005)
-    raise AssertionError("it did not happen within ten seconds")
 
 
 def within_tries(holds: Callable[[], bool]) -> bool:
@@ -91,10 +83,7 @@ def test_idle_workers_sleep(library: KernelLibrary) -> None:
     cells = Cells.new()
     with worker_pool_of(3, library) as worker_pool:
         worker_pool.run(cells.tape(library))
-        time.sleep(0.1)  # they spin for some milliseconds first
-        before = time.process_time()
-        time.sleep(0.5)
-        assert time.process_time() - before < 0.05  # one spinning worker would use half a second
+        assert rests(time.process_time)
         cells.number += 1
         worker_pool.run(cells.tape(library))
         assert cells.right(3)
@@ -219,7 +208,7 @@ def test_an_interruption_beside_a_launch(
     with worker_pool_of(2, library) as worker_pool:
         worker_pool.run(tape)
         if strike in (Strike.BEFORE_WAKING, Strike.AFTER_WAKING):
-            wait_until(lambda: bool(worker_pool._asleep[1]))
+            until(lambda: bool(worker_pool._asleep[1]))
         lead, rouse = worker_pool._lead, worker_pool._rouse
 
         def interrupted_lead(*arguments: int) -> int:
@@ -272,7 +261,7 @@ def test_workers_that_stay_out_sleep_through_other_launches(library: KernelLibra
     tape = cells.tape(library)
     with worker_pool_of(3, library) as worker_pool:
         worker_pool.run(tape)
-        wait_until(lambda: bool(worker_pool._asleep[1] and worker_pool._asleep[2]))
+        until(lambda: bool(worker_pool._asleep[1] and worker_pool._asleep[2]))
         for number in range(50):
             cells.number[0] = number
             worker_pool.run(tape, WorkSplit((0, 2), WorkSplit.even(2).cuts))

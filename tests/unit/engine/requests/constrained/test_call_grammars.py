@@ -211,6 +211,29 @@ def test_what_a_form_cannot_enforce_is_asked_for_in_words(argument: dict[str, An
     assert not use("qwen3_coder", {"type": "object", "properties": {"b": {"type": "integer"}}}).in_words
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "number"},
+        {"type": "number", "minimum": 0},
+        {"type": ["number", "null"]},
+        {"anyOf": [{"type": "number"}, {"type": "null"}]},
+        {"$ref": "#/$defs/price"},
+    ],
+)
+def test_numbers_among_tags_are_finite(schema: dict[str, Any]) -> None:
+    tokenizer = vocabulary("qwen3_coder", False)
+    parameters = {"type": "object", "properties": {"a": schema}, "$defs": {"price": {"type": "number"}}}
+    grammar = tool_grammar(
+        TOOL_FORMATS.get("qwen3_coder"), [Function("f", "", parameters)], tokenizer.marks, required=True, several=False
+    )
+    before = "<tool_call>\n<function=f>\n<parameter=a>\n"
+    for number, is_allowed in (("820.5", True), ("8e99999", False), ("1" * 40, False)):
+        tokens = tokenizer.encode(f"{before}{number}\n</parameter>\n", add_special=False)
+        n_allowed = Guidance(tokenizer).constraint(grammar).n_allowed(tokens)
+        assert (n_allowed == len(tokens)) is is_allowed, number
+
+
 def test_names_that_a_form_cannot_write() -> None:
     functions = [Function("get-weather", "", {"type": "object", "properties": {}})]
     assert not is_enforceable(TOOL_FORMATS.get("lfm2"), functions)

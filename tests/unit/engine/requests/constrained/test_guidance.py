@@ -112,6 +112,15 @@ def test_forced_text_is_cut_into_the_same_tokens_at_once_and_one_by_one() -> Non
     assert b"".join(ways[0]) == f'"{NUMBER}"'.encode()
 
 
+def test_control_tokens_can_be_asked_for_without_a_token_of_byte_ff() -> None:
+    """llguidance writes that byte before the number of a control token."""
+    lacking = byte_level(without=byte_characters()[255])
+    found = Guidance(lacking).constraint(Grammar("grammar", '%llguidance {}\nstart: <[1]> "a"\n'))
+    assert found.forced()[0] == 1
+    follow(found, [1, *lacking.encode("a", add_special=False)])
+    assert found.allows(2)
+
+
 def test_what_a_vocabulary_cannot_write_is_refused() -> None:
     """No token has the byte F1, with which characters from U+40000 begin."""
     lacking = byte_level(without="\u00f1")
