@@ -39,7 +39,7 @@ from edgeinfer.jit.library import KernelLibrary, open_library
 from edgeinfer.steps import Progress, no_progress
 
 MODES = MappingProxyType({False: "greedy", True: "sampled"})
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 """Increment when buckets or stored arrays change their meaning."""
 GROW = CompiledFunction("grow", CodeSource(LOOPS, "growth", "grow"), 1)
 LOOK = CompiledFunction("look", CodeSource(LOOPS, "learning", "look"), 1)
