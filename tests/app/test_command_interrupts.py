@@ -51,7 +51,6 @@ def interrupted_at(module: str, arguments: list[str], home: Path) -> subprocess.
         ("edgeinfer.app.commands.run", ""),
         ("edgeinfer.app.opening.loading", "interrupted\n"),
         ("numpy", ""),  # where the name of a device is looked up
-        ("numpy.random", "interrupted\n"),
         ("tokenizers", "interrupted\n"),
         ("jinja2", "interrupted\n"),
     ],

@@ -132,6 +132,7 @@ def test_a_layer_shares_what_reaches_as_far_as_it_does() -> None:
             (None, "reaches all positions .* keeps 8"),
         ):
             g = ModelGraph(hp, Sizes.read(hp))
+            g.buffer("normed", g.sizes.width)
             g.stage("blk.0")
             kept = attention(g, None, window=8)
             g.stage("blk.1")

@@ -86,7 +86,7 @@ def test_chosen_and_dropped_files_are_sent_as_the_app_sends_them(page: Any, tmp_
     assert shown.locator("summary").all_inner_texts() == ["notes.md\n27 B", "empty.txt\n0 B", "dropped.py\n12 B"]
     assert not page.is_visible("text=print('é')")
     shown.nth(2).locator("summary").click()
-    assert page.is_visible("text=print('é')")
+    page.wait_for_selector("text=print('é')")
     ask(page, "And now?")  # the next question sends them again
     assert content(bodies[1]["messages"][0]) == content(bodies[0]["messages"][0])
     assert [each["content"] for each in bodies[1]["messages"][1:]] == ["Read.", "And now?"]

@@ -148,15 +148,16 @@ def this_process() -> str:
 
 
 def is_alive(writer: str | None) -> bool:
-    """Whether the process identified by `writer` is still running."""
+    """Whether the process identified by `writer` is still running; one that only its parent remembers is not."""
     if writer is None:
         return False
     import psutil
 
     number, _, started = writer.partition("@")
     try:
-        found: float = psutil.Process(int(number)).create_time()
-        return abs(found - float(started)) < SAME_S
+        process = psutil.Process(int(number))
+        is_same = abs(process.create_time() - float(started)) < SAME_S
+        return is_same and bool(process.status() != psutil.STATUS_ZOMBIE)
     except (psutil.Error, ValueError, OverflowError):
         return False
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Iterable, Mapping
 
 from textual.actions import ActionParseResult
@@ -27,6 +28,8 @@ from edgeinfer.app.tui.screens.chat import ChatScreen
 from edgeinfer.errors import EdgeInferError
 
 HANGUP_CODE = 129
+LAST_S = 30.0
+"""After such a signal the process ends within this time: what writes to a terminal that is gone may wait for ever."""
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 """Minimum size of the terminal in cells."""
 # Without colours, selection, cursor and focus must stay visible. These rules are for Textual's own widgets; ours define
@@ -143,6 +146,9 @@ class ChatApp(App[int]):
                     return
 
     def _leave_for_signal(self) -> None:
+        ending = threading.Timer(LAST_S, os._exit, (HANGUP_CODE,))
+        ending.daemon = True  # does nothing if the process ends by itself
+        ending.start()
         self.chat_screen.leave_answer()
         self.state.autosave.flush()
         self.exit(HANGUP_CODE, return_code=HANGUP_CODE)

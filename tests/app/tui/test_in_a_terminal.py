@@ -156,10 +156,22 @@ def test_a_killed_app_loses_at_most_a_second_of_text(start: Start, home: Path) -
     until(lambda: any(role == "assistant" and text for role, text, _ in chats(home)), lambda: time.sleep(0.1))
     os.kill(terminal.pid, signal.SIGKILL)
     terminal.wait_for(lambda shown: terminal.is_dead)
+    until(lambda: chats(home)[1][2] in ("stopped", "whole"))  # told apart once its process is gone
     (question, answer) = chats(home)
     assert question[:2] == ("user", "Tell me much")
     assert answer[1]
-    assert answer[2] in ("stopped", "whole")
+
+
+def test_an_app_that_hangs_while_it_closes_is_ended(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import threading, edgeinfer.app.tui.app as app\n"
+        "app.LAST_S = 0.5\n"
+        "app.ChatApp._shutdown = lambda self: threading.Event().wait()\n"
+    )
+    terminal = start(PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    terminal.wait_for(lambda shown: "tiny" in shown)
+    os.kill(terminal.pid, signal.SIGHUP)
+    terminal.wait_for(lambda shown: terminal.is_dead)
 
 
 def test_a_lost_terminal_leaves_nothing_running_and_nothing_lost(start: Start, home: Path) -> None:

@@ -77,6 +77,19 @@ def test_the_writer_is_known_by_its_start_too() -> None:
         assert not is_alive(other)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has no zombies")
+def test_a_writer_that_only_its_parent_remembers_is_dead() -> None:
+    code = "import psutil; own = psutil.Process(); print(f'{own.pid}@{own.create_time():.2f}', flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    child = subprocess.Popen([sys.executable, "-c", code], **pipes)  # type: ignore[call-overload]
+    writer = child.stdout.readline().strip()
+    assert is_alive(writer)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is not forgotten
+    assert not is_alive(writer)
+    child.communicate()
+
+
 def test_kill_loses_less_than_a_second_of_text(tmp_path: Path) -> None:
     """Half a second between two writes, and what the machine takes to write one, which may be long now and then."""
     assert any(lost_s(tmp_path / f"{number}.db") < 1 for number in range(10))
