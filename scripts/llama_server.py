@@ -198,9 +198,8 @@ def tool_flags(given: Given, environment: Mapping[str, str]) -> tuple[list[str],
     if text is None and path is not None and Path(path).is_file():
         text = Path(path).read_text()
     if text is not None:
-        (home / "edgeinfer").mkdir()
-        (home / "edgeinfer" / "config.toml").write_text(tables(text))
-    return ["--mcp", "all"], {**environment, "XDG_CONFIG_HOME": str(home)}
+        (home / "config.toml").write_text(tables(text))
+    return ["--mcp", "all"], {**environment, "EDGEINFER_HOME": str(home)}
 
 
 def tables(text: str) -> str:

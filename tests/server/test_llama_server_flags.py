@@ -76,7 +76,7 @@ def test_servers_of_tools_are_tables_of_the_configuration(tmp_path: Path) -> Non
     servers = {"mcpServers": {"echo": {"command": "python", "args": ["x.py"], "timeout_ms": 500}}}
     given = launcher.Given.of(["--tools", "all", "--mcp-servers-json", json.dumps(servers)])
     line, environment = launcher.tool_flags(given, {})
-    config = Path(environment["XDG_CONFIG_HOME"]) / "edgeinfer" / "config.toml"
+    config = Path(environment["EDGEINFER_HOME"]) / "config.toml"
     (server,) = read_servers(config)
     assert (line, server.name, server.command) == (["--mcp", "all"], "echo", ("python", "x.py"))
     assert (server.trusted, server.call_limit_s) == (None, 0.5)
