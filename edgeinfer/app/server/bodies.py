@@ -11,6 +11,8 @@ import zlib
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+IS_HEAD = "edgeinfer.is_head"
+"""What a request of HEAD, which routes see as GET, has in its scope."""
 _WINDOW = 47
 """zlib's number for its own format and gzip's, whichever the body has."""
 _PACKED = frozenset({"gzip", "x-gzip", "deflate"})
@@ -26,7 +28,7 @@ class PlainBodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
-            await self._app({**scope, "method": "GET"}, receive, _without_body(send))
+            await self._app({**scope, "method": "GET", IS_HEAD: True}, receive, _without_body(send))
             return
         if scope["type"] != "http" or scope["method"] in ("GET", "OPTIONS"):
             await self._app(scope, receive, send)

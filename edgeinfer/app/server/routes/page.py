@@ -13,6 +13,7 @@ from types import MappingProxyType
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 
+from edgeinfer.app.server.bodies import IS_HEAD
 from edgeinfer.app.server.state import server_state
 
 ROUTER = APIRouter(include_in_schema=False)
@@ -63,9 +64,10 @@ PAGE_PATHS = frozenset({"/", *(f"/page/{name}" for name in FILES)})
 
 @ROUTER.api_route("/", methods=["GET", "HEAD"])
 def index(request: Request) -> Response:
-    """The page; without it, whether the server runs, as Ollama's clients ask before anything else."""
-    if "page" in server_state(request).options.without:
-        return Response("edgeinfer is running", media_type="text/plain")
+    """The page; HEAD without it says that the server runs, as Ollama's clients ask before anything else."""
+    if IS_HEAD in request.scope and "page" in server_state(request).options.without:
+        return Response()
+    _require_page(request)
     return _file("index.html")
 
 
