@@ -11,7 +11,8 @@ import pytest
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.scheduler.batcher import BatchStream, Prompt
-from edgeinfer.graph.step import Batch, Floats
+from edgeinfer.graph.step import Batch
+from tests.unit.engine.watching import watched
 
 TEXTS = ["the rain", "in the inn and in the", "another heat", "then", "a", "the the the", "the hen in the tin", "rain"]
 MOST = 40
@@ -89,19 +90,6 @@ def test_a_batch_whose_weights_are_read_from_disk_is_drafted(
     assert stream.counts.n_accepted > 0
 
 
-def watch(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
-    """The batches of all passes from now on."""
-    executor, batches = llm._pool.executor, list[Batch]()
-    evaluate = executor.evaluate
-
-    def noted(batch: Batch) -> Floats:
-        batches.append(batch)
-        return evaluate(batch)
-
-    monkeypatch.setattr(executor, "evaluate", noted)
-    return batches
-
-
 def n_drafted(batch: Batch) -> list[int]:
     """Drafted tokens of each sequence of a pass: those with logits, without the first of them."""
     sequences = batch.sequences[batch.outputs]
@@ -125,7 +113,7 @@ def test_requests_that_share_passes_are_drafted(
         return await asyncio.gather(*(ask(llm, number) for number in range(len(TEXTS))))
 
     with load(tiny_model, device="cpu", threads=1, n_context=128, n_sessions=8, verify_cost=FREE) as llm:
-        batches = watch(llm, monkeypatch)
+        batches = watched(llm._pool, monkeypatch)
         assert asyncio.run(together(llm)) == plain["greedy"]
     shared = [counts for counts in map(n_drafted, batches) if len(counts) > 1]
     assert sum(sum(counts) > 0 for counts in shared) > len(shared) / 2

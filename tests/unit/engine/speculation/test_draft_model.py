@@ -33,6 +33,7 @@ from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.models.load import open_model
 from tests.conftest import SPECIAL, WORDS, byte_characters, write_tiny_llama
 from tests.tiny_models import write_hollow_llama
+from tests.unit.engine.watching import watched
 
 MESSAGES = [{"role": "user", "content": "the rain in the inn and the rain in the inn"}]
 OPTIONS = [{"temperature": 0}, {"temperature": 0.8, "top_p": 0.95, "seed": 3}]
@@ -281,19 +282,6 @@ def test_all_texts_of_a_pass_are_asked_in_one_round() -> None:
     assert 10 <= n_tokens <= 12  # no more than the pass has room for
 
 
-def watched(model: DraftModel, monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
-    """The batches that a draft model evaluates from now on."""
-    executor, batches = model._pool.executor, list[Batch]()
-    evaluate = executor.evaluate
-
-    def noted(batch: Batch) -> Floats:
-        batches.append(batch)
-        return evaluate(batch)
-
-    monkeypatch.setattr(executor, "evaluate", noted)
-    return batches
-
-
 @pytest.mark.parametrize("options", OPTIONS)
 def test_answers_that_share_passes_are_drafted_in_one_batch(
     tiny_model: Path, home: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, float]
@@ -308,7 +296,7 @@ def test_answers_that_share_passes_are_drafted_in_one_batch(
     with load(tiny_model, threads=1, n_context=128, n_sessions=4, spec=4, draft_from=[tiny_model]) as llm:
         assert llm.drafts is not None
         assert llm.drafts.draft_model is not None
-        asked = watched(llm.drafts.draft_model, monkeypatch)
+        asked = watched(llm.drafts.draft_model._pool, monkeypatch)
         batch = llm.batch(texts, parallel=4, max_tokens=40, **options)  # type: ignore[arg-type]
         found = {each.number: each for each in batch}
     assert [found[number].tokens for number in range(4)] == expected
@@ -326,7 +314,7 @@ def test_the_draft_model_is_drafted_for(tiny_model: Path, home: Path, monkeypatc
     with load(tiny_model, threads=1, spec=4, draft_from=[tiny_model]) as llm:
         assert llm.drafts is not None
         assert llm.drafts.draft_model is not None
-        asked, texts = watched(llm.drafts.draft_model, monkeypatch), []
+        asked, texts = watched(llm.drafts.draft_model._pool, monkeypatch), []
         for _ in range(2):
             stream, before = llm.complete("the rain", temperature=0, max_tokens=120), len(asked)
             texts.append(stream.read())
