@@ -114,11 +114,12 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class PassRoom:
-    """Limits of a pass: tokens and outputs; `number` is the pass's own."""
+    """Limits of a pass: tokens and outputs; `number` is the pass's own. `n_drafts`: tokens that prompts leave free."""
 
     number: int
     max_tokens: int
     max_outputs: int
+    n_drafts: int = 0
 
 
 def allot(wishes: Sequence[Wish], pace: Pace, room: PassRoom) -> dict[int, int]:
@@ -161,7 +162,7 @@ def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: PassRoom, given: di
 def _add(given: dict[int, int], wish: Wish, most: int, room: PassRoom) -> None:
     """Give a prompt at most this many more tokens, if the pass has room."""
     has = given.get(wish.key, 0)
-    chunk = min(wish.n_missing - has, most, room.max_tokens - sum(given.values()))
+    chunk = min(wish.n_missing - has, most, room.max_tokens - room.n_drafts - sum(given.values()))
     if chunk > 0 and (has or len(given) < room.max_outputs):
         given[wish.key] = has + chunk
 

@@ -70,10 +70,16 @@ class Running:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)  # type: ignore[arg-type]
 
 
-def loaded(path: Path, options: ServerOptions, lora: Sequence[Path]) -> LLM:
+FREE = {2: 1.0, 64: 1.0}
+"""Passes that cost the same whatever they verify: as much is drafted as is likely enough."""
+
+
+def loaded(path: Path, options: ServerOptions, lora: Sequence[Path], *, drafts: bool = False) -> LLM:
     """A model with adapters, which the cpu takes at the scales of each request."""
-    device = "cpu" if lora else "auto"
-    return load(path, device=device, spec="off", lora=lora, n_sessions=options.contexts, parallel=options.parallel)
+    sizes = {"n_sessions": options.contexts, "parallel": options.parallel}
+    if drafts:
+        return load(path, device="cpu", threads=1, verify_cost=FREE, **sizes)  # type: ignore[arg-type]
+    return load(path, device="cpu" if lora else "auto", spec="off", lora=lora, **sizes)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -86,18 +92,19 @@ def served(
     presets: Presets | None = None,
     reread: Callable[[], Presets] | None = None,
     aliases: Sequence[str] = (),
+    *,
+    drafts: bool = False,
     **limits: object,
 ) -> Iterator[Running]:
     """A server over a model, until the block ends. `defaults`: of answers, if requests do not say; `lora`: adapters.
 
-    With `presets`, these say which model is the default one.
+    With `presets`, these say which model is the default one. `drafts`: answers are drafted.
     """
-    options = options or ServerOptions(port=0)
-    opened: list[LLM] = []
+    options, opened = options or ServerOptions(port=0), list[LLM]()
 
     def open_model(model: LocalModel, progress: Progress) -> LLM:
         if names.presets is None:
-            opened.append(loaded(model.path, options, lora))
+            opened.append(loaded(model.path, options, lora, drafts=drafts))
         else:
             own = replace(names.presets.settings_of(model).load, spec="off", parallel=options.parallel)
             opened.append(load_with(model.path, replace(own, progress=progress)))

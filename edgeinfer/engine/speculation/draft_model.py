@@ -34,6 +34,7 @@ from edgeinfer.models.load import Model, open_model, spec_of
 from edgeinfer.models.store import ModelStore
 from edgeinfer.models.text import Vocabulary, vocabulary_of
 from edgeinfer.scheduling.cost.memory import require_fit
+from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.steps import Progress, no_progress
 
 Failure: TypeAlias = DeviceFailed | MemoryError
@@ -268,6 +269,15 @@ def draft_bytes(sources: Sequence[str | Path], room: Limits) -> int:
     with open_model(path) as model:
         spec, limits = _cut(model, room)
         return memory_need(CPU, spec, model.file.tensors, limits).beside_bytes
+
+
+def draft_work(sources: Sequence[str | Path]) -> ModelWork | None:
+    """From its header, the work of a draft model among `sources`; None if there is none. Raises as `draft_bytes`."""
+    path = split_sources(sources)[1]
+    if path is None:
+        return None
+    with open_model(path) as model:
+        return work_of(model.spec, model.file.tensors)
 
 
 def _cut(model: Model, room: Limits) -> tuple[ModelSpec, Limits]:
