@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from edgeinfer.engine.requests.noise import Noise
-from edgeinfer.engine.requests.sampling import Distribution
+from edgeinfer.engine.requests.sampling import Distribution, SamplingSettings
 from edgeinfer.graph.step import Floats, Int32s
 
 ROOT = -1
@@ -230,8 +230,13 @@ class Speculator(Protocol):
         """Tokens that a pass over the last draft should give."""
         ...
 
-    def begin(self, history: Sequence[int], noise: Noise | None = None) -> None:
-        """Start a text to continue. `noise`: that of draws 0, 1, … of its tokens; None: they are the likeliest ones."""
+    def begin(
+        self, history: Sequence[int], noise: Noise | None = None, settings: SamplingSettings | None = None
+    ) -> None:
+        """Start a text to continue. `noise`: that of draws 0, 1, … of its tokens; None: they are the likeliest ones.
+
+        `settings`: how they are chosen, if that is known.
+        """
         ...
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:

@@ -221,7 +221,7 @@ class ScheduledSequence:
                 if self._opens is not None:
                     self._speculator = self._own = self._opens()
                 if self._speculator is not None:
-                    self._speculator.begin(self._ids, self._chooser.noise)
+                    self._speculator.begin(self._ids, self._chooser.noise, self.request.sampling)
                 self._n_reused = self.cached.keep_prefix(self.request.prompt, self.request.scales)
         except BaseException:
             self.end()

@@ -12,6 +12,7 @@ import pytest
 from edgeinfer.engine.requests.drafting import ROOT, Draft, DraftRequest, DraftRoom, Speculator, Walk
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Request
+from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
@@ -46,7 +47,9 @@ class Drafting:
         self._make = make
         self.walks: list[tuple[Draft, Walk]] = []
 
-    def begin(self, history: Sequence[int], noise: Noise | None = None) -> None:
+    def begin(
+        self, history: Sequence[int], noise: Noise | None = None, settings: SamplingSettings | None = None
+    ) -> None:
         self.begun = list(history)
 
     expected = 1.0
