@@ -248,13 +248,16 @@ def draw_weights(
         times = Counter(history if settings.penalty_window < 0 else history[-settings.penalty_window or len(history) :])
         counts = np.array([times[token] for token in tokens.tolist()], np.int64)
         values = np.where(counts > 0, _penalised(values, counts, settings), values)
+    highest = float(values.max())
+    if not np.isfinite(highest):
+        return np.where((values == highest) & (highest > 0), 0.0, -np.inf)
     if settings.temperature == 0:
-        return values.astype(np.float64) - float(values.max())
+        return values.astype(np.float64) - highest
     found = np.full(len(tokens), -np.inf)
     places = _best(values, settings.top_k) if 0 < settings.top_k < len(tokens) else np.arange(len(tokens))
     if settings.top_p < 1:
         places = places[_top_p(values[places], settings.top_p)]
-    below_best = values[places].astype(np.float64) - float(values.max())
+    below_best = values[places].astype(np.float64) - highest
     least = np.log(settings.min_p) if settings.min_p > 0 else -np.inf
     found[places] = np.where(below_best >= least, below_best / settings.temperature, -np.inf)
     return found

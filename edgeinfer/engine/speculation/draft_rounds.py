@@ -73,7 +73,7 @@ class Draws:
         tokens, gaps = (row & MASK).astype(np.int64), row >> TOKEN_BITS
         gaps[0] = 0
         window = max(0, len(history) - settings.penalty_window) if settings.penalty_window >= 0 else 0
-        logits = np.float32(highest) - gaps.astype(np.float32) / 16
+        logits = (highest - gaps / 16).astype(np.float32)
         weights = draw_weights(settings, tokens, logits, [*history[window:], *path])
         order = np.argsort(-weights, kind="stable")
         lower = np.minimum(-16 * weights[order], MOST_GAP).astype(np.int32)

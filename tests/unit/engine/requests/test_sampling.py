@@ -103,6 +103,14 @@ def test_weights_with_temperature_0_say_how_far_below_the_best_tokens_are() -> N
     assert found.tolist() == [-2.5, 0.0, -1.5]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_weights_where_nothing_or_only_one_token_is_possible(temperature: float) -> None:
+    chain = SamplingSettings(temperature=temperature, logit_bias={4: -math.inf, 9: -math.inf})
+    logits = np.array([8.0, 5.5, np.inf], np.float32)
+    assert draw_weights(chain, np.array([4, 9]), logits[:2], []).tolist() == [-math.inf, -math.inf]
+    assert draw_weights(chain, np.array([4, 9, 2]), logits, []).tolist() == [-math.inf, -math.inf, 0.0]
+
+
 @pytest.mark.parametrize("options", [{"top_p": 0.9}, {"top_p": 0.3}, {"top_k": 40}, {"top_k": 3000}, {"top_k": 19_999}])
 @pytest.mark.parametrize("digits", [9, 1])
 def test_a_large_vocabulary_gives_the_tokens_of_the_slow_chain(options: dict[str, float], digits: int) -> None:
