@@ -15,14 +15,23 @@ export class Calls {
   constructor(page) {
     this.page = page;
     this.tools = new Map();
+    this.failures = [];
   }
 
-  /** Ask the server for its tools; why servers of tools failed. */
-  async find() {
-    const { tools, failures } = await server.mcpTools();
+  /** Ask the server for its tools, for which it tries those again that failed; what is new about them, in words. */
+  async find(signal) {
+    const had = new Set(this.servers()), before = this.failures;
+    const { tools, failures } = await server.mcpTools(signal);
     this.tools = new Map(tools.map((tool) => [tool.name, tool]));
-    return failures;
+    this.failures = failures;
+    const begun = before.length ? this.servers().filter((name) => !had.has(name)) : [], told = failures.join("; ");
+    return [
+      ...(begun.length ? [`Tools have started: ${begun.join(", ")}`] : []),
+      ...(told && told !== before.join("; ") ? [`Tools are missing: ${told}`] : []),
+    ].join(". ");
   }
+
+  servers = () => [...new Set([...this.tools.values()].map((tool) => tool.server))];
 
   /** The functions that answers of a chat may call. */
   offered = (chat) => (chat.settings.mcp === false ? [] : [...this.tools.values()].map((tool) => tool.function));

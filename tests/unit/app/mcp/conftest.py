@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.app.mcp import toolbox
 from edgeinfer.app.mcp.connections import Connections
 from edgeinfer.app.mcp.servers import ToolServer
 
@@ -44,6 +45,18 @@ def server() -> NewServer:
         return ToolServer(name or kind, command, env, trusted=trusted, call_limit_s=limit_s)
 
     return make
+
+
+def late_server(file: Path, trusted: frozenset[str] | None = frozenset()) -> ToolServer:
+    """A server that cannot be started before this file is there."""
+    require_package()
+    return ToolServer("late", (sys.executable, str(PROGRAM), "late", str(file)), {"PYTHONPATH": PATHS}, trusted=trusted)
+
+
+@pytest.fixture
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that failed are tried again at once."""
+    monkeypatch.setattr(toolbox, "REST", 0)
 
 
 @pytest.fixture
