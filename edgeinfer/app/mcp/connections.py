@@ -93,6 +93,11 @@ class Connections:
         """
         return self._run(self._tools(server), is_stopped)
 
+    def has_started(self, server: ToolServer) -> bool:
+        """Whether a server runs and has listed its tools, so that `tools` does not wait."""
+        connection = self._open.get(server.name)
+        return connection is not None and connection.opened.done() and not connection.task.done()
+
     def call(
         self, server: ToolServer, tool: str, arguments: Mapping[str, Any], is_stopped: IsStopped = never
     ) -> RemoteResult:

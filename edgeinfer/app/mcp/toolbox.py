@@ -115,13 +115,14 @@ class Toolbox:
     def try_again(self, is_stopped: IsStopped = never) -> tuple[StartNews, ...]:
         """Start the servers that failed and have rested; what is new about them. Ends as soon as `is_stopped`.
 
-        One that is slow goes on starting, and is there another time; it rests for longer, so that what waits for this
-        is not slowed down much by a server that never comes.
+        One that is slow goes on starting, and is there as soon as it has started; it rests for longer, so that what
+        waits for this is not slowed down much by a server that never comes.
         """
         news: list[StartNews] = []
         for server in self._servers:
             failure = self._failed.get(server.name)
-            if failure is None or time.monotonic() < failure.until_s or is_stopped():
+            rests = failure is not None and time.monotonic() < failure.until_s
+            if failure is None or is_stopped() or (rests and not self._connections.has_started(server)):
                 continue
             self._start(server, is_stopped, time.monotonic() + AGAIN_LIMIT_S)
             now = self._failed.get(server.name)

@@ -16,7 +16,11 @@ export class Calls {
     this.page = page;
     this.tools = new Map();
     this.failures = [];
+    this.isFound = false;
   }
+
+  /** Whether answers of a chat should wait for tools that start, or are tried again. */
+  isMissing = (chat) => chat.settings.mcp !== false && (!this.isFound || this.failures.length > 0);
 
   /** Ask the server for its tools, for which it tries those again that failed; what is new about them, in words. */
   async find(signal) {
@@ -24,6 +28,7 @@ export class Calls {
     const { tools, failures } = await server.mcpTools(signal);
     this.tools = new Map(tools.map((tool) => [tool.name, tool]));
     this.failures = failures;
+    this.isFound = true;
     const begun = before.length ? this.servers().filter((name) => !had.has(name)) : [], told = failures.join("; ");
     return [
       ...(begun.length ? [`Tools have started: ${begun.join(", ")}`] : []),

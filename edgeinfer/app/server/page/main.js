@@ -198,7 +198,7 @@ class Page {
     $("status").textContent = "Answering";
     const timers = [[() => this.showRunning(), SHOW_MS], [() => this.keep(chat), SAVE_MS], [() => this.lookAtModel(running), LOOK_MS]];
     const ticking = timers.map(([work, every]) => setInterval(work, every));
-    if (this.calls.failures.length && chat.settings.mcp !== false) {
+    if (this.calls.isMissing(chat)) {
       await this.findTools(running);
       body = chats.requestBody(chat, leaf, this.calls.offered(chat));
     }

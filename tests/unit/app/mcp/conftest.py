@@ -13,6 +13,7 @@ import pytest
 from edgeinfer.app.mcp import toolbox
 from edgeinfer.app.mcp.connections import Connections
 from edgeinfer.app.mcp.servers import ToolServer
+from tests.waiting import PATIENCE_S
 
 PROGRAM = Path(__file__).with_name("tool_server.py")
 PATHS = os.pathsep.join(path for path in sys.path if path)
@@ -55,8 +56,9 @@ def late_server(file: Path, trusted: frozenset[str] | None = frozenset()) -> Too
 
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that failed are tried again at once."""
+    """Servers that failed are tried again at once, and waited for."""
     monkeypatch.setattr(toolbox, "REST", 0)
+    monkeypatch.setattr(toolbox, "AGAIN_LIMIT_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -160,6 +160,18 @@ def test_who_is_stopped_does_not_wait_for_a_server(
     assert box.failures == before
 
 
+def test_one_that_started_after_all_is_taken_while_it_rests(
+    connections: Connections, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(toolbox, "AGAIN_LIMIT_S", 0)
+    late = late_server(tmp_path / "file")
+    box = Toolbox([late], connections)
+    assert box.tools == {}
+    (tmp_path / "file").write_text("")
+    connections.tools(late)  # as if it had been tried again, and not waited for
+    assert [news.text for news in box.try_again()] == ["late has started: 9 tools"]
+
+
 def test_one_that_is_slow_again_is_not_waited_for_and_goes_on_starting(
     connections: Connections, server: NewServer, restless: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +191,9 @@ def test_one_that_is_slow_again_is_not_waited_for_and_goes_on_starting(
 def test_a_server_with_too_many_tools_stays_away(restless: None) -> None:
     class Growing:
         n_tools = 0
+
+        def has_started(self, server: ToolServer) -> bool:
+            return True
 
         def tools(self, server: ToolServer, is_stopped: object) -> tuple[RemoteTool, ...]:
             if server is A and not self.n_tools:
