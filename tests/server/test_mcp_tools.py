@@ -33,6 +33,14 @@ def call(running: Running, name: str, arguments: str = "{}") -> tuple[str, bool]
     return response.json()["text"], response.json()["failed"]
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE"])
+def test_nothing_is_forwarded(tooled: Running, method: str) -> None:
+    refused = tooled.http().request(method, "/cors-proxy", params={"url": "http://example.com"})
+    assert refused.status_code == 403
+    assert method == "HEAD" or "--mcp" in refused.json()["error"]["message"]
+    assert httpx.request(method, f"{tooled.url}/cors-proxy").status_code == 401
+
+
 def test_tools_are_listed_and_called(tooled: Running) -> None:
     listed = tooled.http().get("/mcp/tools").json()
     assert "no licence for Tuesdays" in listed["failures"][0]

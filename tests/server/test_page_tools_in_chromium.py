@@ -13,7 +13,7 @@ from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.sessions.exporting import export_chat
 from edgeinfer.app.sessions.records import MadeCall, ToolRound
 from edgeinfer.app.sessions.store import SessionStore
-from tests.server.chromium_page import ask, browser, faults, opened, requires_chromium
+from tests.server.chromium_page import ask, browser, faults, forgets, opened, requires_chromium
 from tests.server.conftest import Running, good_tools, served
 from tests.unit.app.mcp.conftest import late_server, restless
 
@@ -68,6 +68,7 @@ def in_turn(page: Any, *answers: str | list[tuple[str, str]]) -> list[Any]:
         text = "".join(f"data: {json.dumps(each)}\n\n" for each in chunks) + "data: [DONE]\n\n"
         route.fulfill(content_type="text/event-stream", body=text)
 
+    forgets(page)
     page.route("**/v1/chat/completions", fulfil)
     return bodies
 
