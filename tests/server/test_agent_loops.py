@@ -1,7 +1,12 @@
-"""A few of the agents' loops that `scripts/run_agent_loops.py` runs: each of its wires once, over three templates."""
+"""A few of the agents' loops that `scripts/run_agent_loops.py` runs: each of its wires once, over three templates.
+
+The script itself too, with a template that tells the model all, and with one that does not.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +19,8 @@ from scripts.agent_loops.wires import Answer, Ask, Call
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import served
 
-TEMPLATES = Path(__file__).parents[1] / "unit" / "models" / "text" / "templates"
+ROOT = Path(__file__).parents[2]
+TEMPLATES = ROOT / "tests" / "unit" / "models" / "text" / "templates"
 CLOCK = Call("a", "clock", "{}")
 
 
@@ -35,6 +41,28 @@ def test_no_loop_breaks(tmp_path: Path, name: str, kinds: list[str]) -> None:
             seen = Loop(number, kind, running.url, WatchedPrompts(running.llm)).run()
             assert seen.faults == []
             assert (seen.counts["steps"], seen.counts["whole loops"]) == (N_STEPS, 1)
+
+
+def script(model: Path, template: Path) -> tuple[int, str]:
+    """The exit code of the script over one loop, and what it printed."""
+    command = [sys.executable, str(ROOT / "scripts" / "run_agent_loops.py"), str(template), "--model", str(model)]
+    ended = subprocess.run([*command, "--loops", "1", "--together", "1"], capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def test_the_script_tells_of_loops_that_hold_and_of_those_that_break(tmp_path: Path) -> None:
+    model = write_tiny_llama(tmp_path / "plain.gguf", context=16384, n_spare=24)
+    code, told = script(model, TEMPLATES / "qwen25.jinja")
+    heading, *rows = told.splitlines()
+    assert code == 0, told
+    assert heading.split()[:4] == ["template,", "wire", "loops", "whole"]
+    assert rows[-1].startswith("all, ")
+    assert rows[-1].split()[3:6] == ["1", "1", str(N_STEPS)]
+    assert rows[-1].split()[-1] == "0"
+    (tmp_path / "deaf.jinja").write_text("{% for m in messages if m.role == 'user' %}{{ m.content }}\n{% endfor %}")
+    code, told = script(model, tmp_path / "deaf.jinja")
+    assert code == 1, told
+    assert "the model was not told" in told
 
 
 def ask(choice: str, *, is_parallel: bool = True, schema: dict[str, object] | None = None) -> Ask:
