@@ -11,7 +11,9 @@ import pytest
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.served_tools import MOST_CALLS
 from tests.server.conftest import Running, good_tools, served
+from tests.unit.app.mcp.conftest import late_server, restless
 
+__all__ = ["restless"]  # a fixture
 KEY = {"Authorization": "Bearer secret"}
 FOREIGN = "https://foreign.example"
 
@@ -99,6 +101,23 @@ def test_without_servers_nothing_can_be_called(tiny_model: Path) -> None:
         assert http.post("/mcp/call", json={"name": "good_add"}).status_code == 404
         assert http.get("/tools").json() == []
         assert "/mcp/call" not in http.get("/openapi.json").json()["paths"]
+
+
+def test_a_server_that_failed_is_tried_again_with_the_next_request(
+    tiny_model: Path, tmp_path: Path, restless: None
+) -> None:
+    file, add = tmp_path / "file", {"name": "late_add", "arguments": '{"a": 1, "b": 2}'}
+    tools = (late_server(file, frozenset({"add"})),)
+    with served(tiny_model, ServerOptions(port=0, key="secret", tools=tools)) as running:
+        http = running.http()
+        listed = http.get("/mcp/tools").json()
+        assert (listed["tools"], "not yet" in listed["failures"][0]) == ([], True)
+        assert "There is no tool late_add" in call(running, **add)[0]
+        assert http.post("/tools", json={"tool": "late_add", "params": {"a": 1, "b": 2}}).status_code == 404
+        file.write_text("")
+        assert call(running, **add) == ("3", False)
+        assert http.get("/mcp/tools").json()["failures"] == []
+        assert [each["tool"] for each in http.get("/tools").json()] == ["late_add"]
 
 
 def test_without_a_key_the_page_calls_nothing(tiny_model: Path) -> None:

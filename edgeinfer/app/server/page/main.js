@@ -179,10 +179,10 @@ class Page {
   /** Write an answer after `parent`, or go on with `message`. */
   async answer(parent, message = null) {
     if (this.running) return;
-    const { chat } = this, abort = new AbortController();
+    const { chat } = this, abort = new AbortController(), leaf = message?.number ?? parent;
     let body;
     try {
-      body = chats.requestBody(chat, message?.number ?? parent, this.calls.offered(chat));
+      body = chats.requestBody(chat, leaf, this.calls.offered(chat));
     } catch (reason) {
       this.tell(reason.message);
       return;
@@ -192,12 +192,16 @@ class Page {
     const running = { chat, message, abort, began: performance.now(), hasBegun: false, nBefore: sizeOf(message) };
     this.running = running;
     this.keep(chat);
-    this.tell("");
+    if (!chats.messageOf(chat, leaf)?.tool_call_id) this.tell(""); // what is told of a question stays for all its answers
     this.show();
     this.transcript.toEnd();
     $("status").textContent = "Answering";
     const timers = [[() => this.showRunning(), SHOW_MS], [() => this.keep(chat), SAVE_MS], [() => this.lookAtModel(running), LOOK_MS]];
     const ticking = timers.map(([work, every]) => setInterval(work, every));
+    if (this.calls.isMissing(chat)) {
+      await this.findTools(running);
+      body = chats.requestBody(chat, leaf, this.calls.offered(chat));
+    }
     await stream(running, body, (work) => this.withKey(work), () => this.drawSoon());
     ticking.forEach(clearInterval);
     this.running = null;
@@ -276,17 +280,19 @@ class Page {
     $("model").replaceChildren(...modelOptions(this.models, this.chat.settings.model));
   }
 
-  /** Find the tools of MCP servers, which may take a while to start; what is open shows them then. */
-  async findTools() {
+  /** Find the tools of MCP servers, which may take a while to start; what is open shows them then. `running`: what waits. */
+  async findTools(running = {}) {
     const waiting = setTimeout(() => this.showToolCount("tools are starting …"), SHOW_MS);
+    running.doing = "starting tools";
     try {
-      const failures = await this.withKey(() => this.calls.find());
-      if (failures.length) this.tell(`Tools are missing: ${failures.join("; ")}`);
+      const news = await this.withKey(() => this.calls.find(running.abort?.signal));
+      if (news) this.tell(news);
       showTools(this.calls.list(), true);
       if (!this.running && chats.branch(this.chat).at(-1)?.tool_calls?.length) this.show(); // calls that wait
     } catch (failure) {
-      this.tell(failure.message, button("Try again", () => this.findTools()));
+      if (failure.name !== "AbortError") this.tell(failure.message, button("Try again", () => this.findTools()));
     }
+    running.doing = undefined;
     clearTimeout(waiting);
     this.showToolCount();
   }

@@ -37,8 +37,8 @@ export async function models() {
 }
 
 /** The tools of MCP servers: {tools, failures}, both empty if the server was started without any. */
-export async function mcpTools() {
-  return (await ask("mcp/tools")).json();
+export async function mcpTools(signal) {
+  return (await ask("mcp/tools", undefined, signal)).json();
 }
 
 /** Have a tool called: {text, failed}. Throws Refused, and AbortError if it is stopped. */
