@@ -78,6 +78,8 @@ def ask(choice: str, *, is_parallel: bool = True, schema: dict[str, object] | No
         (ask("required"), Answer("no", [], "stop", False), "no call"),
         (ask("auto", is_parallel=False), Answer("", [CLOCK, CLOCK], "tool_calls", False), "at a time"),
         (ask("auto", schema=REPORT), Answer("no", [], "stop", False), "no JSON"),
+        (ask("auto", schema=REPORT), Answer("<tool_call>clock", [], "stop", False), "no JSON"),
+        (ask("auto", schema=REPORT), Answer("<|tool_call>anything", [], "length", True), "no JSON"),
         (ask("auto"), Answer("", [CLOCK], "stop", False), "beside calls"),
         (ask("auto"), Answer("", [Call("", "other", "{}")], "tool_calls", False), "not among"),
         (ask("auto"), Answer("", [Call("", "clock", '{"at": 1}')], "tool_calls", False), "Additional properties"),
@@ -95,6 +97,8 @@ def test_what_is_right_is_no_fault() -> None:
     for text in ('{"price": 1e999}', '{"price": NaN}'):
         assert "no JSON" in str(fault_of_json(text, {}))
     assert faults_of(ask("clock"), Answer("", [CLOCK], "tool_calls", False), is_choosable=True) == []
+    begun = Answer("<tool_call>clock<arg_key>", [], "length", True)
+    assert faults_of(ask("auto", schema=REPORT), begun, is_choosable=True) == []
     for choice in ("clock", "required"):
         assert faults_of(ask(choice), Answer("<tool_call>", [], "length", True), is_choosable=True) == []
 
