@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.running import log_to_stderr
 from edgeinfer.app.server.served_tools import MOST_CALLS
 from tests.server.conftest import Running, good_tools, served
 from tests.unit.app.mcp.conftest import late_server, restless
@@ -126,6 +128,14 @@ def test_a_server_that_failed_is_tried_again_with_the_next_request(
         assert call(running, **add) == ("3", False)
         assert http.get("/mcp/tools").json()["failures"] == []
         assert [each["tool"] for each in http.get("/tools").json()] == ["late_add"]
+
+
+def test_addresses_of_tool_servers_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logging.getLogger("httpx")
+    monkeypatch.setattr(log, "level", logging.INFO)
+    monkeypatch.setattr(log, "_cache", {})
+    log_to_stderr()
+    assert not log.isEnabledFor(logging.INFO)
 
 
 def test_without_a_key_the_page_calls_nothing(tiny_model: Path) -> None:

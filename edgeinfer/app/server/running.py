@@ -60,6 +60,13 @@ class Sidecar:
     idle_timeout_s: float | None = None
 
 
+def log_to_stderr() -> None:
+    """Log what the server does. Not each request to an MCP server, whose address may hold a secret."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for name in ("uvicorn", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
 def run_server(
     options: ServerOptions, sidecar: Sidecar, names: ModelList, open_model: OpenModel, settings: Settings
 ) -> int:
@@ -71,8 +78,7 @@ def run_server(
     keep_one_arena()
     listeners = listen_all(options.addresses, options.port)
     sys.setswitchinterval(SWITCH_S)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    log_to_stderr()
 
     async def serve() -> int:
         pool = ModelPool(open_model, names, _limits(options), settings.load)
