@@ -130,6 +130,7 @@ def test_answers_that_are_drafted_are_those_of_one_device(
     assert [sequence.tokens for sequence in sequences] == expected
     counts = scheduler.counts
     assert counts.n_drafted > 0
+    assert all(each.seconds[:2] == [None] * 2 for each in drafting)  # others took part in what these passes took
     if is_right:
         assert counts.n_accepted > 0
         assert all(sequence.stats is not None and sequence.stats.steps == 6 for sequence in sequences)

@@ -41,11 +41,12 @@ def tree(root: int, nodes: Sequence[tuple[int, int]]) -> Draft:
 
 
 class Drafting:
-    """Drafts what a function makes of the tokens so far; keeps what it was taught."""
+    """Drafts what a function makes of the tokens so far; keeps what it was taught, and the seconds it was told."""
 
     def __init__(self, make: Callable[[Sequence[int], int, int], Draft]) -> None:
         self._make = make
         self.walks: list[tuple[Draft, Walk]] = []
+        self.seconds: list[float | None] = []
 
     def begin(
         self, history: Sequence[int], noise: Noise | None = None, settings: SamplingSettings | None = None
@@ -88,6 +89,7 @@ class Drafting:
 
     def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
         assert seconds is None or seconds > 0
+        self.seconds.append(seconds)
         self.walks.append((draft, walked))
 
 
