@@ -116,6 +116,94 @@ def write_eagle(
     return path
 
 
+ASSISTANTS = {"assistant": ("gemma4-f32.gguf", 2), "assistant-small": ("gemma4-small-f32.gguf", 1)}
+"""The model in `tests/golden/data` of each golden assistant, and the seed of its weights."""
+
+
+def write_assistant(
+    model: Path, path: Path, *, seed: int = 0, width: int = 48, window: int = 0, given: int = 0
+) -> Path:
+    """An assistant of random weights for a Gemma 4: two layers with a window and one without, as wide as `width`.
+
+    `window`, `given`: another window, or wider rows, than the model's.
+    """
+    reader, rng, kind, ffn = gguf.GGUFReader(model), np.random.default_rng(seed), "gemma4-assistant", 64
+    keys = {name.removeprefix("gemma4."): field.contents() for name, field in reader.fields.items()}
+    vocabulary, own = (int(size) for size in reversed(_shape(reader, "token_embd.weight")))
+    given, heads = given or own, 4
+    windowed, pattern = [True, False, True], keys["attention.sliding_window_pattern"]
+    counts = np.broadcast_to(keys["attention.head_count_kv"], len(pattern)).tolist()
+    of_kind = {flag: counts[len(pattern) - 1 - pattern[::-1].index(flag)] for flag in (True, False)}
+    writer = gguf.GGUFWriter(path, kind)
+    writer.add_context_length(keys["context_length"])
+    writer.add_embedding_length(width)
+    writer.add_embedding_length_out(given)
+    writer.add_block_count(len(windowed))
+    writer.add_nextn_predict_layers(len(windowed))
+    writer.add_feed_forward_length(ffn)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv([of_kind[flag] for flag in windowed])
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_sliding_window(window or keys["attention.sliding_window"])
+    writer.add_sliding_window_pattern(windowed)
+    writer.add_shared_kv_layers(len(windowed))
+    for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
+        for suffix in ("", "_swa"):
+            writer.add_uint32(f"{kind}.{name}{suffix}", keys[f"{name}{suffix}"])
+    for name in ("rope.freq_base", "rope.freq_base_swa"):
+        writer.add_float32(f"{kind}.{name}", keys[name])
+    for name, field in reader.fields.items():
+        if name.startswith("tokenizer."):
+            inner = field.types[-1] if field.types[0] is gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), field.types[0], sub_type=inner)
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd": (vocabulary, width),
+        "output_norm": (width,),
+        "nextn.pre_projection": (width, 2 * given),
+        "nextn.post_projection": (given, width),
+    }
+    for number, flag in enumerate(windowed):
+        head_width, prefix = keys["attention.key_length_swa" if flag else "attention.key_length"], f"blk.{number}."
+        norms = "attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"
+        shapes |= {f"{prefix}{name}": (width,) for name in norms}
+        shapes |= {f"{prefix}attn_q_norm": (head_width,), f"{prefix}layer_output_scale": (1,)}
+        shapes |= {f"{prefix}attn_q": (heads * head_width, width), f"{prefix}attn_output": (width, heads * head_width)}
+        shapes |= {f"{prefix}ffn_{name}": (ffn, width) for name in ("gate", "up")} | {f"{prefix}ffn_down": (width, ffn)}
+    for name, shape in shapes.items():
+        tame = 0.25 if name.endswith("attn_q_norm") else 1.0  # scores are not scaled, so that they would be extreme
+        writer.add_tensor(f"{name}.weight", _values(rng, shape) * np.float32(tame))
+    factors = next(tensor for tensor in reader.tensors if tensor.name == "rope_freqs.weight")
+    writer.add_tensor("rope_freqs.weight", np.array(factors.data))
+    _write(writer)
+    return path
+
+
+def _shape(reader: gguf.GGUFReader, name: str) -> list[int]:
+    return next(list(tensor.shape) for tensor in reader.tensors if tensor.name == name)
+
+
+def write_sure_assistant(model: Path, folder: Path) -> tuple[Path, Path]:
+    """A Gemma 4 and an assistant, neither of which looks back: both give for a token what its embedding alone says."""
+    reader, paths = gguf.GGUFReader(model), (folder / "sure.gguf", folder / "assistant-of-sure.gguf")
+    known = {tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type) for tensor in reader.tensors}
+    width = known["token_embd.weight"].shape[1]
+    head = gguf.GGUFReader(write_assistant(model, folder / "random.gguf", width=width))
+    for path, each in zip(paths, (reader, head), strict=True):
+        writer = gguf.GGUFWriter(path, each.fields["general.architecture"].contents())
+        _copy_fields(each, writer, "", -1)
+        for tensor in each.tensors:
+            values = np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type))
+            if tensor.name.endswith(("attn_output.weight", "ffn_down.weight")):
+                values[:] = 0
+            elif tensor.name == "nextn.pre_projection.weight":
+                values = np.eye(*values.shape, dtype=np.float32)
+            elif tensor.name in ("token_embd.weight", "output_norm.weight"):
+                values = known[tensor.name]
+            writer.add_tensor(tensor.name, values)
+        _write(writer)
+    return paths
+
+
 def write_apart(model: Path, path: Path) -> Path:
     """The head of a file that has one, in a file of its own, as llama.cpp's converter writes it with `--mtp`."""
     reader = gguf.GGUFReader(model)

@@ -148,7 +148,7 @@ def _epsilon(hp: Hyperparameters, norms: Norms) -> float:
 def _n_layers(hp: Hyperparameters, *, guessing: bool) -> int:
     """Layers used to generate a token, without the MTP blocks after them, unless these are wanted too."""
     n_blocks, n_guessing = hp.integer("block_count", most=LAYERS_MAX), hp.integer(GUESSING, 0, least=0)
-    if n_guessing >= n_blocks:
+    if n_guessing >= n_blocks and not guessing:
         raise BadGGUF(f"{hp.architecture}.{GUESSING} is {n_guessing} of {n_blocks} blocks: no layer is left")
     return n_blocks if guessing else n_blocks - n_guessing
 

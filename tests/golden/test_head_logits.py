@@ -15,10 +15,10 @@ from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.load import head_in, open_model
+from edgeinfer.models.load import head_in, open_head, open_model
 from edgeinfer.models.trained_heads import HIDDEN, with_hidden
 from tests.golden.goldens import DATA
-from tests.head_files import EAGLES, HEADS, write_eagle, write_with_head
+from tests.head_files import ASSISTANTS, EAGLES, HEADS, write_assistant, write_eagle, write_with_head
 
 HALVES = 0.002
 """Distance that float16 keys and values make, in the model and in the head."""
@@ -84,6 +84,33 @@ def test_an_eagle_head_computes_what_llama_cpp_does(name: str, device: str, tmp_
             for token, wanted in zip(golden["next"], golden["next_logits"], strict=True):
                 own = np.pad(head.show(found.next_rows)[-1:], ((0, 0), (found.apart, 0)))
                 assert distance(evaluate(head, np.array([token]), own), wanted[None, known]) < HALVES
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("name", ASSISTANTS)
+def test_an_assistant_computes_what_llama_cpp_does(name: str, device: str, tmp_path: Path) -> None:
+    source, seed = ASSISTANTS[name]
+    path = write_assistant(DATA / source, tmp_path / "head.gguf", seed=seed)
+    golden = np.load(DATA / "heads" / f"{name}.npz")
+    with open_model(DATA / source) as model, opened(device, with_hidden(model.spec), model.file) as trunk:
+        found = open_head(path, model.file, model.spec, 256)
+        assert found is not None
+        with found.file, trunk.beside(found.head.spec, found.file, "", trunk.limits) as head:
+            tokens, last = golden["tokens"], np.zeros((0, 0), np.float32)
+            for token, following, wanted in zip(tokens, tokens[1:], golden["logits"], strict=False):
+                evaluate(trunk, np.array([token]), None)
+                last = trunk.show(HIDDEN)
+                assert distance(looked(head, trunk, following, last), wanted[None]) < HALVES
+            for token, wanted in zip(golden["next"], golden["next_logits"], strict=True):
+                last = head.show(found.head.next_rows)
+                assert distance(looked(head, trunk, token, last), wanted[None]) < HALVES
+
+
+def looked(head: Executor, trunk: Executor, token: int, row: Floats) -> Floats:
+    """Logits of an assistant after a token that follows what its model has cached."""
+    nothing, zero = np.full(1, -1, np.int32), np.zeros(1, np.int32)
+    place = np.array([trunk.n_cached(0) - 1], np.int32)
+    return head.evaluate(Batch(np.array([token], np.int32), zero, place, nothing, zero, hidden=row)).copy()
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])

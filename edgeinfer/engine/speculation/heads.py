@@ -19,10 +19,13 @@ import numpy as np
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
+from edgeinfer.engine.requests.drafting import CachedText
 from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject
+from edgeinfer.engine.speculation.assistant import AssistantFollower
 from edgeinfer.engine.speculation.draft_model import (
     CPU,
+    CachedFollower,
     DraftModel,
     Follower,
     TextPart,
@@ -192,9 +195,9 @@ class Head(DraftModel):
         """What proposes its guesses."""
         return trained_head.DRAFTER
 
-    def session(self) -> HeadFollower:
+    def session(self) -> Follower:
         """The head's state for one more session."""
-        return HeadFollower(self._pool.open(), self._head)
+        return AssistantFollower() if self._head.spec.reads_kv else HeadFollower(self._pool.open(), self._head)
 
     def _highest(self, logits: Floats) -> Int32s:
         """The same, with the model's tokens in place of its own."""
@@ -208,7 +211,7 @@ class Head(DraftModel):
         return self._showing.show(self._head.next_rows)
 
 
-class HeadFollower(Follower):
+class HeadFollower(CachedFollower):
     """What a head has read of one session's text, and the model's rows that it has not read yet."""
 
     def __init__(self, cached: CachedSequence, head: TrainedHead) -> None:
@@ -234,7 +237,7 @@ class HeadFollower(Follower):
         """Start a text to continue; what was read of the last one stays as far as the two agree."""
         self._forget(n_common(self._text, list(text)))
 
-    def note(self, first: int, tokens: Sequence[int], rows: Floats) -> None:
+    def note(self, first: int, tokens: Sequence[int], rows: Floats, text: CachedText | None = None) -> None:
         """Take the model's rows of tokens that continue the text from position `first` on."""
         if first > len(self._text):  # others read what lies between: nothing is known of it
             self._forget(0)
