@@ -19,7 +19,7 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.head_files import ASSISTANTS, EAGLES, HEADS, write_assistant, write_eagle, write_with_head
+from tests.head_files import ASSISTANTS, CHAINS, EAGLES, HEADS, N_BLOCKS, write_assistant, write_eagle, write_with_head
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data"
 N_TOKENS, N_NEXT, CONTEXT = 40, 5, 256
@@ -30,6 +30,10 @@ own_rows = library["_Z26llama_get_embeddings_nextnP13llama_context"]
 own_rows.restype, own_rows.argtypes = ctypes.POINTER(ctypes.c_float), [ctypes.c_void_p]
 want_own_rows = library["_Z26llama_set_embeddings_nextnP13llama_contextbb"]
 want_own_rows.argtypes = [ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool]
+
+
+choose_block = library["_Z28llama_set_nextn_layer_offsetP13llama_contexti"]
+choose_block.argtypes = [ctypes.c_void_p, ctypes.c_int32]
 
 
 class Embedding(ctypes.Structure):
@@ -99,6 +103,32 @@ def golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
         found.append(last)
     given = {"tokens": np.array(tokens, np.int32), "logits": logits, "next": np.array(following, np.int32)}
     return {**given, "next_logits": np.array(found)}
+
+
+def chain_golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
+    """What each of several blocks gives for random tokens, with the rows of the one before: float32[blocks, T, V].
+
+    The n-th block begins at the n-th token.
+    """
+    wanted = llama_cpp.llama_model_default_params()
+    wanted.load_mtp = True
+    model = llama_cpp.llama_model_load_from_file(str(path).encode(), wanted)
+    n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+    width = llama_cpp.llama_model_n_embd(model)
+    tokens = np.random.default_rng(seed).integers(0, n_vocab, N_TOKENS).tolist()
+    trunk = context_of(model, llama_cpp.LLAMA_CONTEXT_TYPE_DEFAULT)
+    want_own_rows(trunk, True, False)
+    evaluate(trunk, tokens, 0, None, n_vocab)
+    rows = np.ctypeslib.as_array(own_rows(trunk), (N_TOKENS, width)).copy()
+    head = context_of(model, llama_cpp.LLAMA_CONTEXT_TYPE_MTP, trunk)
+    want_own_rows(head, True, True)
+    found = np.zeros((N_BLOCKS, N_TOKENS, n_vocab), np.float32)
+    for block in range(N_BLOCKS):
+        choose_block(head, block)
+        cut(head, 0)
+        found[block, block + 1 :] = evaluate(head, tokens[block + 1 :], block + 1, rows[:-1], n_vocab)
+        rows = np.ctypeslib.as_array(own_rows(head), (N_TOKENS - block - 1, width)).copy()
+    return {"tokens": np.array(tokens, np.int32), "logits": found}
 
 
 def eagle_golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
@@ -175,6 +205,12 @@ def main(names: list[str]) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 path = write_with_head(DATA / source, Path(folder) / "model.gguf", seed=seed, own_output=own_output)
                 np.savez_compressed(DATA / "heads" / f"{name}.npz", **golden(path, seed))  # type: ignore[arg-type]
+            print(name)
+    for name, source in CHAINS.items():
+        if not names or name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                path = write_with_head(DATA / source, Path(folder) / "model.gguf", n_blocks=N_BLOCKS)
+                np.savez_compressed(DATA / "heads" / f"{name}.npz", **chain_golden(path, 0))  # type: ignore[arg-type]
             print(name)
     for name, (source, seed) in ASSISTANTS.items():
         if not names or name in names:

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 GUESSING = "nextn_predict_layers"
+ROUTED = "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "exp_probs_b"
+"""Tensors of a mixture, in place of which blocks of MiMo-V2 have dense networks."""
 HEADS = {
     "qwen35": ("qwen35-f32.gguf", False),
     "qwen35-own": ("qwen35-f32.gguf", True),
@@ -19,19 +21,21 @@ HEADS = {
     "hy_v3": ("converted/hy-v3-bf16.gguf", False),
 }
 """The file in `tests/golden/data` that each golden head is added to, and whether the head has its own output."""
+CHAINS, N_BLOCKS = {"chain": "converted/hy-v3-bf16.gguf", "chain-mimo2": "peer/mimo2.gguf"}, 3
+"""The file that each golden chain of blocks is added to, and how many: llama.cpp runs several in these families."""
 
 
-def write_with_head(model: Path, path: Path, *, seed: int = 0, own_output: bool = False) -> Path:
-    """Copy a model and add a block that guesses the token after the next; its shapes are those of an attending layer.
+def write_with_head(model: Path, path: Path, *, seed: int = 0, own_output: bool = False, n_blocks: int = 1) -> Path:
+    """Copy a model and add blocks that guess tokens after the next; their shapes are those of an attending layer.
 
-    `own_output`: the block has an output product of its own.
+    `own_output`: each block has an output product of its own.
     """
     reader, rng = gguf.GGUFReader(model), np.random.default_rng(seed)
     kind = reader.fields["general.architecture"].contents()
     held = reader.fields.get(f"{kind}.{GUESSING}")
     n_layers = reader.fields[f"{kind}.block_count"].contents() - (held.contents() if held else 0)
     writer = gguf.GGUFWriter(path, kind)
-    _copy_fields(reader, writer, kind, n_layers)
+    _copy_fields(reader, writer, kind, n_layers, n_blocks)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     for tensor in reader.tensors:
         if tensor.name.startswith(f"blk.{n_layers}."):
@@ -41,17 +45,21 @@ def write_with_head(model: Path, path: Path, *, seed: int = 0, own_output: bool 
         else:
             writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
     like = max(n for n in range(n_layers) if f"blk.{n}.attn_output.weight" in tensors)
-    for name, tensor in tensors.items():
-        start, found, rest = name.partition(f"blk.{like}.")
-        if found and not start:
-            shape = tuple(int(size) for size in reversed(tensor.shape))
-            writer.add_tensor(f"blk.{n_layers}.{rest}", _values(rng, shape))
     vocabulary, width = (int(size) for size in reversed(tensors["token_embd.weight"].shape))
     shapes = {"eh_proj": (width, 2 * width), "enorm": (width,), "hnorm": (width,), "shared_head_norm": (width,)}
     if own_output:
         shapes["shared_head_head"] = vocabulary, width
-    for name, own in shapes.items():
-        writer.add_tensor(f"blk.{n_layers}.nextn.{name}.weight", _values(rng, own))
+    ffn = reader.fields[f"{kind}.feed_forward_length"].contents() if kind == "mimo2" else 0
+    for block in range(n_layers, n_layers + n_blocks):
+        for name, tensor in tensors.items():
+            start, found, rest = name.partition(f"blk.{like}.")
+            if found and not start and not (ffn and rest.startswith(ROUTED)):
+                shape = tuple(int(size) for size in reversed(tensor.shape))
+                writer.add_tensor(f"blk.{block}.{rest}", _values(rng, shape))
+        for name, own in {"gate": (ffn, width), "up": (ffn, width), "down": (width, ffn)}.items() if ffn else ():
+            writer.add_tensor(f"blk.{block}.ffn_{name}.weight", _values(rng, own))
+        for name, own in shapes.items():
+            writer.add_tensor(f"blk.{block}.nextn.{name}.weight", _values(rng, own))
     _write(writer)
     return path
 
@@ -204,24 +212,24 @@ def write_sure_assistant(model: Path, folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-def write_apart(model: Path, path: Path) -> Path:
+def write_apart(model: Path, path: Path, n_blocks: int = 1) -> Path:
     """The head of a file that has one, in a file of its own, as llama.cpp's converter writes it with `--mtp`."""
     reader = gguf.GGUFReader(model)
     kind = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(path, kind)
     _copy_fields(reader, writer, kind, -1)
-    last = reader.fields[f"{kind}.block_count"].contents() - 1
+    n_layers = reader.fields[f"{kind}.block_count"].contents() - n_blocks
     for tensor in reader.tensors:
-        if not tensor.name.startswith("blk.") or tensor.name.startswith(f"blk.{last}."):
+        if not tensor.name.startswith("blk.") or int(tensor.name.split(".")[1]) >= n_layers:
             writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
     _write(writer)
     return path
 
 
-def write_sure_head(model: Path, path: Path) -> Path:
+def write_sure_head(model: Path, path: Path, n_blocks: int = 1) -> Path:
     """The same, but neither the model nor its head looks back: both give for a token what its embedding alone says."""
     middle = path.with_suffix(".random.gguf")
-    write_with_head(model, middle)
+    write_with_head(model, middle, n_blocks=n_blocks)
     reader = gguf.GGUFReader(middle)
     kind = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(path, kind)
@@ -246,8 +254,8 @@ def _write(writer: gguf.GGUFWriter) -> None:
     writer.close()
 
 
-def _copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, kind: str, n_layers: int) -> None:
-    """All keys, with one block after `n_layers`: arrays with a value for each layer get another; -1: as they are."""
+def _copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, kind: str, n_layers: int, n_blocks: int = 1) -> None:
+    """All keys, with blocks after `n_layers`: arrays with a value for each layer get more; -1: as they are."""
     skipped = {"general.architecture"} | ({f"{kind}.block_count", f"{kind}.{GUESSING}"} if n_layers >= 0 else set())
     for field in reader.fields.values():
         if field.name.startswith("GGUF.") or field.name in skipped:
@@ -255,12 +263,12 @@ def _copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, kind: str, n_
         value, form = field.contents(), field.types[0]
         by_layer = field.name.startswith(f"{kind}.") and "sections" not in field.name
         if form is gguf.GGUFValueType.ARRAY and by_layer and len(value) == n_layers:
-            value = [*value, value[-1]]
+            value = [*value, *[value[-1]] * n_blocks]
         inner = field.types[-1] if form is gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(field.name, value, form, sub_type=inner)
     if n_layers >= 0:
-        writer.add_block_count(n_layers + 1)
-        writer.add_uint32(f"{kind}.{GUESSING}", 1)
+        writer.add_block_count(n_layers + n_blocks)
+        writer.add_uint32(f"{kind}.{GUESSING}", n_blocks)
 
 
 def _values(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -293,7 +293,7 @@ def _fitting(
     n_context = context_of(spec.n_context_usual, options.n_context)
     spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows, adapters=adapters)
     head = chosen_head(subject, options, n_context) if spec.is_causal else None
-    spec = spec if head is None else with_hidden(spec, head.head.taps)
+    spec = spec if head is None else with_hidden(spec, head.head.taps, is_normed=head.head.is_normed)
     subject = replace(subject, spec=spec, head=head)
     limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
     if not spec.is_causal:  # reads whole texts in one pass and generates none

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 
@@ -25,8 +26,8 @@ from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.gguf.adapter import DOWN, EMBEDDING, Adapter
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
 from edgeinfer.models.quants import format_of
-from edgeinfer.models.sizes import GUESSING
-from edgeinfer.models.trained_heads import TrainedHead, has_head
+from edgeinfer.models.sizes import GUESSING, LAYERS_MAX
+from edgeinfer.models.trained_heads import TrainedHead, has_head, in_chain
 from edgeinfer.models.variants import with_rows, with_threshold
 
 UNREAD = re.compile(
@@ -147,18 +148,23 @@ def head_in(metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: in
     build = eagle3.build if key == eagle3.KEY else architecture_of(key).head
     if build is None or (key != eagle3.KEY and not has_head(header)):
         return None
-    head = build(Hyperparameters(metadata, tensors, n_context or header.integer("context_length")))
-    _check_formats(_names(head.spec), tensors)
+    hp = Hyperparameters(metadata, tensors, n_context or header.integer("context_length"))
+    if key == eagle3.KEY:
+        head = build(hp)
+    else:
+        numbered = (replace(hp, guess=number) for number in range(hp.integer(GUESSING, most=LAYERS_MAX)))
+        head = in_chain([build(each) for each in takewhile(has_head, numbered)])
+    _check_formats(_names_of_head(head), tensors)
     return head
 
 
 def head_bytes(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of a model's file that only its trained head reads; 0 if there is none that edgeinfer can run."""
+    """Bytes of a model's file that only its trained heads read; 0 if there are none that edgeinfer can run."""
     try:
         head = head_in(metadata, tensors)
     except (BadGGUF, UnsupportedModel):
         return 0
-    own = set() if head is None else _names(head.spec) - set(BORROWED)
+    own = set() if head is None else _names_of_head(head) - set(BORROWED)
     return sum(tensors[name].nbytes for name in own)
 
 
@@ -196,7 +202,7 @@ def _head_for(file: GGUFFile, model: ModelSpec, n_context: int) -> TrainedHead |
     if file.metadata.text("general.architecture") != gemma4_assistant.KEY:
         return head_in(file.metadata, file.tensors, n_context)
     head = gemma4_assistant.build(Hyperparameters(file.metadata, file.tensors, n_context), model)
-    _check_formats(_names(head.spec), file.tensors)
+    _check_formats(_names_of_head(head), file.tensors)
     return head
 
 
@@ -221,7 +227,7 @@ def left_out(
     spec: ModelSpec, metadata: Metadata, tensors: Mapping[str, TensorInfo], head: OpenHead | None = None
 ) -> tuple[str, ...]:
     """Descriptions of the parts of a file that edgeinfer leaves out. `head`: the one that is used."""
-    used = set() if head is None else _names(head.head.spec)
+    used = set() if head is None else _names_of_head(head.head)
     n_blocks = Hyperparameters(metadata, tensors, 0).integer("block_count")
     found = (_part(name, spec.n_layers, n_blocks) for name in tensors if name not in used)
     return tuple(dict.fromkeys(part for part in found if part is not None))
@@ -246,6 +252,11 @@ def _names(spec: ModelSpec) -> set[str]:
     factors = {op.table.factors for op in spec.ops() if isinstance(op, Rope) and op.table.factors is not None}
     beside = (*spec.dense, *(() if spec.rank is None else spec.rank.weights()))
     return {weight.tensor for weight in (*spec.weights(), *beside)} | factors
+
+
+def _names_of_head(head: TrainedHead) -> set[str]:
+    """Names of the tensors that a head's blocks read."""
+    return set[str]().union(*(_names(block.spec) for block in head.blocks))
 
 
 def _unused_keys(spec: ModelSpec) -> set[str]:

@@ -227,9 +227,9 @@ def _windowed_layers(hp: Hyperparameters, n_layers: int, period: int | None, ahe
     """Which layers have windows; `ahead`: the distance from those without to the next multiple of the period."""
     flags = hp.flags(PATTERN)
     if flags is not None:
-        if len(flags) != n_layers:
+        if len(flags) not in (n_layers, hp.integer("block_count", n_layers)):  # MTP blocks may count too
             raise BadGGUF(f"{hp.architecture}.{PATTERN} has {len(flags)} entries for {n_layers} layers")
-        return flags
+        return flags[:n_layers]
     if hp.has(PATTERN):
         period = hp.integer(PATTERN, least=0)
     return [not period or (layer + ahead) % period != 0 for layer in range(n_layers)]

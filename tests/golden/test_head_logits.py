@@ -18,7 +18,7 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import head_in, open_head, open_model
 from edgeinfer.models.trained_heads import HIDDEN, with_hidden
 from tests.golden.goldens import DATA
-from tests.head_files import ASSISTANTS, EAGLES, HEADS, write_assistant, write_eagle, write_with_head
+from tests.head_files import ASSISTANTS, CHAINS, EAGLES, HEADS, N_BLOCKS, write_assistant, write_eagle, write_with_head
 
 HALVES = 0.002
 """Distance that float16 keys and values make, in the model and in the head."""
@@ -42,6 +42,25 @@ def test_a_head_computes_what_llama_cpp_does(name: str, device: str, tmp_path: P
             for token, wanted in zip(golden["next"], golden["next_logits"], strict=True):
                 logits = evaluate(head, np.array([token]), head.show(found.next_rows)[-1:])
                 assert distance(logits, wanted[None]) < HALVES
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_each_of_several_blocks_computes_what_llama_cpp_does(name: str, device: str, tmp_path: Path) -> None:
+    golden = np.load(DATA / "heads" / f"{name}.npz")
+    with open_model(write_with_head(DATA / CHAINS[name], tmp_path / "m.gguf", n_blocks=N_BLOCKS)) as model:
+        found = head_in(model.file.metadata, model.file.tensors)
+        assert found is not None
+        assert len(found.blocks) == N_BLOCKS
+        shown = with_hidden(model.spec, is_normed=found.is_normed)
+        with opened(device, shown, model.file) as trunk:
+            evaluate(trunk, golden["tokens"], None)
+            rows = trunk.show(HIDDEN)
+        for number, (block, wanted) in enumerate(zip(found.blocks, golden["logits"], strict=True), 1):
+            with opened(device, block.spec, model.file) as head:
+                logits = evaluate(head, golden["tokens"][number:], rows[:-1])
+                assert distance(logits, wanted[number:]) < HALVES
+                rows = head.show(HIDDEN) if number < N_BLOCKS else rows
 
 
 def opened(device: str, spec: ModelSpec, file: GGUFFile) -> Executor:

@@ -66,9 +66,9 @@ class AssistantFollower:
             return None
         return self._part(self._text, history[-1], self._given)
 
-    def after(self, token: int, ahead: Sequence[int]) -> TextPart | None:
+    def after(self, token: int, most: int, ahead: Sequence[int]) -> TextPart | None:
         """One more token, which the model has not evaluated."""
-        return None if self._text is None else self._part(self._text, token, self._next)
+        return None if most < 1 or self._text is None else self._part(self._text, token, self._next)
 
     def _part(self, text: CachedText, token: int, row: Floats) -> TextPart:
         """One token after the cached ones, with a row; what may be ahead is not evaluated, as its rows are unknown."""

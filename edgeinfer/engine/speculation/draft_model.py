@@ -90,10 +90,11 @@ class DraftModel:
         self, texts: Sequence[FollowedText], tokens: Sequence[int], ahead: Sequence[Sequence[int]]
     ) -> list[int | None]:
         """Go on with one more token of each text, as `read` does; None for a text that it does not fit in."""
-        parts = [
-            None if self._failure is not None else text.follower.after(token, more)
-            for text, token, more in zip(texts, tokens, ahead, strict=True)
-        ]
+        n_left, parts = self._pool.executor.limits.max_tokens, list[TextPart | None]()
+        for text, token, more in zip(texts, tokens, ahead, strict=True):
+            part = None if self._failure is not None else text.follower.after(token, n_left, more)
+            n_left -= 0 if part is None else len(part.batch.tokens)
+            parts.append(part)
         return self._run(texts, parts)
 
     def take_notices(self) -> tuple[str, ...]:
@@ -210,8 +211,8 @@ class Follower(Protocol):
         """
         ...
 
-    def after(self, token: int, ahead: Sequence[int]) -> TextPart | None:
-        """One more token, with what may be ahead; None if it does not fit."""
+    def after(self, token: int, most: int, ahead: Sequence[int]) -> TextPart | None:
+        """One more token, with what may be ahead, up to `most` tokens; None if it does not fit."""
         ...
 
     def keep(self, batch: Batch, path: Int32s) -> None:
@@ -264,9 +265,9 @@ class CachedFollower:
             return TextPart(cached.chain(part, wants_logits=False))
         return self._last_part(list(part), ahead[: most - len(part)])
 
-    def after(self, token: int, ahead: Sequence[int]) -> TextPart | None:
+    def after(self, token: int, most: int, ahead: Sequence[int]) -> TextPart | None:
         """As `Follower.after`; None if the context is full."""
-        return None if self.cached.is_full else self._last_part([token], ahead)
+        return None if most < 1 or self.cached.is_full else self._last_part([token], ahead[: most - 1])
 
     def _last_part(self, tokens: list[int], ahead: Sequence[int]) -> TextPart:
         """A part with logits after its last token, and after those ahead for which the context has room."""

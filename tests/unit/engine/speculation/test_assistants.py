@@ -11,7 +11,7 @@ import pytest
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation.draft_model import FollowedText
-from edgeinfer.engine.speculation.heads import Head
+from edgeinfer.engine.speculation.head_model import Head
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
 from tests.golden.goldens import DATA
