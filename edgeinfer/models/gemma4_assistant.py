@@ -82,6 +82,8 @@ def _cache_of(model: ModelSpec, hp: Hyperparameters, g: ModelGraph, window: int 
             f"{hp.name} attends to keys of {own[0]} heads of {own[1]} numbers in layers "
             f"{'without a window' if window is None else 'with a window'}, and the model has {there}"
         )
+    if window == 1:
+        raise BadGGUF(f"{hp.architecture} has windows of 1 position, in which a guess sees nothing of the text")
     if window is not None and last.window is not None and window > last.window:
         raise BadSetting(f"{hp.name} attends to {window} positions in layers with a window, the model to {last.window}")
     return last.layer

@@ -12,7 +12,7 @@ from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation.draft_model import FollowedText
 from edgeinfer.engine.speculation.head_model import Head
-from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
 from tests.golden.goldens import DATA
 from tests.head_files import write_assistant, write_sure_assistant
@@ -142,5 +142,7 @@ def test_assistants_of_other_models_are_refused(tmp_path: Path, home: Path) -> N
     ):
         with pytest.raises(BadSetting, match=message):
             load(model, threads=1, spec=4, draft_from=[file])
+    with pytest.raises(BadGGUF, match="windows of 1 position"):
+        load(GEMMA, threads=1, spec=4, draft_from=[write_assistant(GEMMA, tmp_path / "narrow.gguf", window=1)])
     with pytest.raises(UnsupportedModel, match=r"open that one, and name this file with --draft-from"):
         load(head, threads=1)
