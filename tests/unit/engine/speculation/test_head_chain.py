@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgeinfer.engine.llm import LLM
@@ -14,7 +15,9 @@ from edgeinfer.engine.speculation.draft_model import FollowedText
 from edgeinfer.engine.speculation.head_chain import HeadChain
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.models.load import head_bytes, head_in, open_model
+from edgeinfer.models.trained_heads import HIDDEN, with_hidden
 from tests.golden.goldens import DATA
+from tests.golden.test_head_logits import distance, evaluate, opened
 from tests.head_files import write_apart, write_sure_head, write_with_head
 from tests.unit.engine.speculation.test_heads import OPTIONS, stats_of, turns
 
@@ -108,6 +111,26 @@ def test_a_guess_depends_on_the_text_alone_and_not_on_how_it_came_about(
                 same = {key for key in found.keys() & wanted.keys() if key[0] == number}
                 assert len(same) > 1
                 assert all(found[key] == wanted[key] for key in same)
+
+
+def test_each_block_guesses_from_the_rows_of_the_one_before_it(tmp_path: Path, home: Path) -> None:
+    """The same guesses come from evaluating all blocks over the whole text at once, as they are trained."""
+    path = write_with_head(QWEN, tmp_path / "m.gguf", n_blocks=N_BLOCKS)
+    with load(path, threads=1, spec=4, n_context=256) as llm:
+        found = guesses(llm, ["the rain in the inn and the"])
+    with open_model(path, 256) as model:
+        head = head_in(model.file.metadata, model.file.tensors, 256)
+        assert head is not None
+        for number in range(N_BLOCKS):
+            text = np.array(max(text for block, text in found if block == number), np.int32)
+            with opened("cpu", with_hidden(model.spec), model.file) as trunk:
+                evaluate(trunk, text, None)
+                rows, logits = trunk.show(HIDDEN), np.zeros((0, 0), np.float32)
+            for n, block in enumerate(head.blocks[: number + 1], 1):
+                with opened("cpu", block.spec, model.file) as executor:
+                    logits = evaluate(executor, text[n:], rows[:-1])
+                    rows = executor.show(HIDDEN) if n < N_BLOCKS else rows
+            assert distance(logits[-1:], np.array([found[number, tuple(text.tolist())]], np.float32)) < 1e-5
 
 
 def test_all_blocks_count(tmp_path: Path) -> None:
