@@ -15,7 +15,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.request import Options
+from edgeinfer.engine.run.cached import n_common
 from edgeinfer.engine.scheduler.batcher import Prompt
 from edgeinfer.engine.scheduler.stats import Stats
 
@@ -32,7 +34,10 @@ AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer; `way`: how it was given. n_passes counts a shared pass for each answer in it."""
+    """An answer; `way`: how it was given, `number`: of its question.
+
+    n_passes: passes that it took part in; drafted, accepted: tokens by draft source.
+    """
 
     way: str
     number: int
@@ -40,15 +45,16 @@ class Answer:
     text: str
     ends: str
     n_passes: int
-    n_drafted: int
-    n_accepted: int
+    drafted: dict[str, int]
+    accepted: dict[str, int]
 
 
 def answered(way: str, number: int, tokens: Sequence[int], text: str, stats: Stats | None) -> Answer:
     """An answer from what it gave."""
     assert stats is not None
-    sources = [] if stats.draft is None else list(stats.draft.sources.values())
-    drafted, accepted = sum(each.proposed for each in sources), sum(each.accepted for each in sources)
+    sources = {} if stats.draft is None else stats.draft.sources
+    drafted = {name: each.proposed for name, each in sources.items() if each.proposed}
+    accepted = {name: each.accepted for name, each in sources.items() if each.accepted}
     return Answer(way, number, list(tokens), text, stats.finish_reason, stats.steps, drafted, accepted)
 
 
@@ -75,9 +81,9 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The questions, and how they are answered."""
+    """The questions by number, and how they are answered."""
 
-    questions: Sequence[str]
+    questions: dict[int, str]
     tokens: int
     sampled: bool
     ends_s: float
@@ -89,7 +95,8 @@ class Comparison:
 
     def run(self, llm: LLM, way: str, answers: Answers, parallel: int) -> None:
         """Answer the questions that are left, until time is over. `parallel` 0: in one session."""
-        left = [number for number in range(len(self.questions)) if number not in answers.of(way)]
+        known = answers.of(way)
+        left = [number for number in self.questions if number not in known]
         for answer in self._alone(llm, way, left) if not parallel else self._together(llm, way, left, parallel):
             answers.add(answer)
 
@@ -126,30 +133,30 @@ def difference(plain: Answer, drafted: Answer) -> str | None:
     """Where two answers to a question differ."""
     if (plain.tokens, plain.text, plain.ends) == (drafted.tokens, drafted.text, drafted.ends):
         return None
-    pairs = zip(plain.tokens, drafted.tokens, strict=False)
-    place = next(
-        (n for n, (one, other) in enumerate(pairs) if one != other), min(len(plain.tokens), len(drafted.tokens))
-    )
+    place = n_common(plain.tokens, drafted.tokens)
     told = (f"{each.tokens[place : place + 4]} to its {each.ends} at {len(each.tokens)}" for each in (plain, drafted))
     return f"question {plain.number} differs at token {place}: {', with drafts '.join(told)}"
 
 
-def report(name: str, plain: dict[int, Answer], drafted: dict[int, Answer], n_questions: int) -> int:
+def report(name: str, plain: dict[int, Answer], drafted: dict[int, Answer], numbers: Collection[int]) -> int:
     """Print what was compared; returns the exit status."""
-    both = sorted(plain.keys() & drafted.keys())
-    differences = [found for number in both if (found := difference(plain[number], drafted[number])) is not None]
-    tokens = sum(len(drafted[number].tokens) for number in both)
-    passes, n_drafted, accepted = (
-        sum(getattr(drafted[number], field) for number in both) for field in ("n_passes", "n_drafted", "n_accepted")
-    )
+    both = [number for number in numbers if number in plain and number in drafted]
+    found = [drafted[number] for number in both]
+    pairs = ((plain[number], drafted[number]) for number in both)
+    differences = [where for pair in pairs if (where := difference(*pair)) is not None]
+    n_drafted, accepted = sum(sum(each.drafted.values()) for each in found), Counter[str]()
+    for each in found:
+        accepted.update(each.accepted)
+    told = ", ".join(f"{source} {n}" for source, n in accepted.most_common())
     print(
-        f"{name}: {len(both)} of {n_questions} answers, {tokens} tokens in {passes} passes of each answer, "
-        f"{accepted} of {n_drafted} drafted tokens accepted, {len(differences)} answers differ"
+        f"{name}: {len(both)} of {len(numbers)} answers, {sum(len(each.tokens) for each in found)} tokens in "
+        f"{sum(each.n_passes for each in found)} passes, {accepted.total()} of {n_drafted} drafted tokens accepted "
+        f"({told}), {len(differences)} answers differ"
     )
     print(*differences, sep="\n", end="\n" if differences else "")
-    if differences or (both and not accepted):
+    if differences or (both and not accepted.total()):
         return 1
-    return 0 if len(both) == n_questions else 3
+    return 0 if len(both) == len(numbers) else 3
 
 
 def arguments() -> argparse.Namespace:
@@ -176,8 +183,9 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Read the arguments, answer, compare."""
     given = arguments()
-    led = [json.loads(line)["turns"][0] for line in given.questions.read_text(encoding="utf-8").splitlines()]
-    led = [text[: given.characters] for text in led[:: max(1, len(led) // given.count)][: given.count]]
+    lines = list(enumerate(given.questions.read_text(encoding="utf-8").splitlines()))
+    lines = lines[:: max(1, len(lines) // given.count)][: given.count]
+    led = {number: json.loads(line)["turns"][0][: given.characters] for number, line in lines}
     comparison = Comparison(led, given.tokens, given.sampled, time.monotonic() + 60 * given.minutes)
     kind = f"{given.model.stem}, {'sampled' if given.sampled else 'greedy'}, {given.tokens} tokens, kv {given.kv}"
     kind += "" if given.characters is None else f", {given.characters} characters"
@@ -188,14 +196,14 @@ def main() -> int:
     common: dict[str, Any] = {"n_context": given.ctx, "kv": given.kv, "threads": given.threads, "device": "cpu"}
     drafting: dict[str, Any] = {"draft_from": given.draft_from, "ram_bytes": given.ram}
     spec: Any = int(given.spec) if given.spec.isdecimal() else given.spec
-    if len(answers.of(kind)) < len(led):
+    if led.keys() - answers.of(kind).keys():
         with load(given.model, spec="off", **common) as llm:
             comparison.run(llm, kind, answers, 0)
-    if len(answers.of(name)) < len(led) and time.monotonic() < comparison.ends_s:
+    if led.keys() - answers.of(name).keys() and time.monotonic() < comparison.ends_s:
         with load(given.model, spec=spec, n_sessions=max(1, given.parallel), **common, **drafting) as llm:
             print(*llm.info.notices, sep="\n")
             comparison.run(llm, name, answers, given.parallel)
-    return report(name, answers.of(kind), answers.of(name), len(led))
+    return report(name, answers.of(kind), answers.of(name), led.keys())
 
 
 if __name__ == "__main__":

@@ -147,7 +147,9 @@ def check(llm: LLM, wanted: Sequence[Given], seed: int) -> int:
     for place, found in zip(order, together(llm, [requests[place] for place in order], broken_off), strict=True):
         if found.ends == "cancelled":
             assert wanted[place].tokens[: len(found.tokens)] == found.tokens
-            if "stop" not in requests[place].options:  # the beginning of a stop string is text where an answer breaks off
+            if (
+                "stop" not in requests[place].options
+            ):  # the beginning of a stop string is text where an answer breaks off
                 assert wanted[place].text.startswith(found.text)
             assert wanted[place].logprobs[: len(found.logprobs)] == found.logprobs
         else:
@@ -175,9 +177,9 @@ def test_any_request_is_the_same_with_drafts(
 ) -> None:
     wanted = plain(name, how.get("kv", "f16"))
     loading = {**how, "draft_from": [models[source] for source in how.get("draft_from", ())]}
-    for n_sessions in (1, 4):  # with memory for one, answers are put off and lose theirs
+    for n_sessions in (1, 24):  # with memory for one, answers are put off and lose theirs
         with load(models[name], threads=1, n_context=CONTEXT, n_sessions=n_sessions, **loading) as llm:
-            assert check(llm, wanted, n_sessions) > 20
+            assert check(llm, wanted, n_sessions) > n_sessions
 
 
 @pytest.fixture
@@ -202,11 +204,12 @@ def scripted(models: dict[str, Path], plain: Callable[..., list[Given]], home: P
 def test_no_voice_changes_any_request(
     script: str, name: str, plain: Callable[..., list[Given]], scripted: Callable[..., LLM]
 ) -> None:
-    for n_sessions in (1, 6):
+    for n_sessions in (1, 24):
         llm = scripted(script, name, n_sessions)
         n_accepted = check(llm, plain(name), n_sessions)
         voices = llm.drafts
         assert isinstance(voices, Voices)
-        assert (n_accepted > 100) == (script == "right")
+        if script == "right":
+            assert n_accepted > (40 if n_sessions == 1 else 200)
         if n_sessions > 1:
             assert voices.n_together > 1
