@@ -90,12 +90,14 @@ def asked(llm: LLM) -> list[Asked]:
 
 @pytest.fixture(scope="module")
 def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A model, one with a head that is always right, one whose head knows nothing, and another one."""
+    """Models, some with a head that is always right or that knows nothing; two of them cannot go back anywhere."""
     folder, hybrid = tmp_path_factory.mktemp("models"), DATA / "converted" / "qwen35-bf16.gguf"
     return {
         "llama": tiny_model,
         "sure head": write_sure_head(hybrid, folder / "sure.gguf"),
         "random head": write_with_head(hybrid, folder / "random.gguf", seed=4),
+        "windows": DATA / "gemma3-q8_0.gguf",
+        "states": DATA / "lfm2-q8_0.gguf",
         "other": write_tiny_llama(folder / "other.gguf", seed=7, context=100),
     }
 
@@ -168,6 +170,8 @@ WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sure head", {"spec": 5, "kv": "q8"}),
     ("sure head", {"spec": 5, "ram_bytes": 200_000}),
     ("random head", {"spec": 5}),
+    ("windows", {"spec": 6}),
+    ("states", {"spec": 6}),
 )
 
 
@@ -179,7 +183,7 @@ def test_any_request_is_the_same_with_drafts(
     loading = {**how, "draft_from": [models[source] for source in how.get("draft_from", ())]}
     for n_sessions in (1, 24):  # with memory for one, answers are put off and lose theirs
         with load(models[name], threads=1, n_context=CONTEXT, n_sessions=n_sessions, **loading) as llm:
-            assert check(llm, wanted, n_sessions) > n_sessions
+            assert check(llm, wanted, n_sessions) > 0
 
 
 @pytest.fixture
@@ -200,7 +204,7 @@ def scripted(models: dict[str, Path], plain: Callable[..., list[Given]], home: P
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.parametrize("name", ["llama", "sure head"])
+@pytest.mark.parametrize("name", ["llama", "sure head", "windows", "states"])
 def test_no_voice_changes_any_request(
     script: str, name: str, plain: Callable[..., list[Given]], scripted: Callable[..., LLM]
 ) -> None:
