@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -217,3 +218,39 @@ def test_no_voice_changes_any_request(
             assert n_accepted > (40 if n_sessions == 1 else 200)
         if n_sessions > 1:
             assert voices.n_together > 1
+
+
+FUNCTION = {
+    "name": "look",
+    "parameters": {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": "integer"}}},
+}
+CALLING: dict[str, Any] = {"tools": [{"type": "function", "function": FUNCTION}], "tool_choice": "required"}
+CHATS: tuple[dict[str, Any], ...] = (
+    {**CALLING, "temperature": 0},
+    {**CALLING, **SAMPLED, "logprobs": 2},
+    {**CALLING, **SAMPLED, "tool_choice": "auto", "schema": SCHEMA},
+    {**CALLING, **SAMPLED, "max_tokens": 30},
+    {**SAMPLED, "max_thought_tokens": 8},
+    {"temperature": 0, "max_thought_tokens": 4, "regex": "[a-z]{3,30}"},
+)
+
+
+@pytest.mark.parametrize("template", ["chatml", "deepseek-r1"])
+def test_calls_and_thoughts_are_the_same_with_drafts(template: str, tmp_path: Path, home: Path) -> None:
+    model = write_tiny_llama(tmp_path / "m.gguf", context=1024)
+
+    def answers(**how: Any) -> list[list[tuple[Given, object]]]:
+        with load(model, threads=1, n_sessions=len(CHATS), chat_template=template, **how) as llm:
+            found = []
+            for _ in range(2):  # the second time, drafts know the answers
+                message = {"role": "user", "content": TEXTS[0]}
+                streams = [llm.chat([message], **{"max_tokens": 60, "seed": 1, **options}) for options in CHATS]
+                with ThreadPoolExecutor(len(CHATS)) as threads:
+                    list(threads.map(TextStream.read, streams))
+                found.append([(given(stream), stream.tool_calls) for stream in streams])
+            accepted.append(llm._driver.scheduler.counts.n_accepted)
+            return found
+
+    accepted = list[int]()
+    assert answers(spec=8) == answers(spec="off")
+    assert accepted[0] > 60
