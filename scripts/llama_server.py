@@ -5,7 +5,8 @@ llama.cpp's server tests start a program by `LLAMA_SERVER_BIN_PATH` with flags s
 place of this program. Flags that only tune llama.cpp are left out; those that we cannot meet end the program.
 
 The models that the tests name are downloads, so others stand in for them, named by the environment: STAND_IN_TEXT,
-STAND_IN_EMBEDDING, STAND_IN_RERANKER and STAND_IN_INFILL. A repository that has no stand-in ends the program.
+STAND_IN_EMBEDDING, STAND_IN_RERANKER and STAND_IN_INFILL. A repository that has no stand-in ends the program. Beside a
+file of presets they are in the store of models under the names of those downloads, as if they had been pulled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from edgeinfer.app.server.llama_presets import KV_KINDS
+from edgeinfer.models.store_files import Manifest, ModelFile, manifest_file_name
 
 STAND_INS = {
     "ggml-org/test-model-stories260K": "TEXT",
@@ -65,10 +71,13 @@ OWN = {
     "--mcp-servers-json": "",
     "--mcp-servers-config": "",
     "--tools": "",
+    "--models-preset": "",
     "-ctk": "",
     "-ctv": "",
 }
 """Flags with a value that are looked at below."""
+HOMES = "--mcp-servers-json", "--mcp-servers-config", "--models-preset"
+"""Flags for which the server gets a folder of its own for configuration and models."""
 LEFT_OUT = {
     *("--batch-size", "--ubatch-size", "--n-gpu-layers", "-fa", "--cache-ram", "--reasoning-format"),
     *("--grp-attn-n", "--grp-attn-w", "--media-path"),
@@ -83,7 +92,6 @@ SWITCHES = {
 """Flags without a value."""
 POOLING = {"none": "none", "mean": "mean", "cls": "first", "last": "last"}
 ORIGINS = {"localhost": ("http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"), "*": ("*",)}
-KV_KINDS = {("q8_0", "q8_0"): "q8", ("q8_0", "q4_0"): "q8q4", ("q4_0", "q4_0"): "q4", ("f16", "f16"): "f16"}
 
 
 class Unmet(Exception):
@@ -146,6 +154,8 @@ def model_flags(given: Given, environment: Mapping[str, str]) -> list[str]:
     """The flag for the model, or for a file of presets that names all of them. Raises Unmet."""
     if "--model" in given.values or "--hf-repo" in given.values:
         return ["-m", model_of(given, environment)]
+    if "--models-preset" in given.values:
+        return ["--presets", given.values["--models-preset"]]
     tables = [
         f"[{json.dumps(name)}]\nmodel = {json.dumps(stand_in(kind, environment))}\nload_on_startup = false\n"
         for name, kind in ROUTED.items()
@@ -153,6 +163,19 @@ def model_flags(given: Given, environment: Mapping[str, str]) -> list[str]:
     with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False) as file:
         file.write("\n".join(tables))
     return ["--presets", file.name]
+
+
+def put_in_store(home: Path, environment: Mapping[str, str]) -> None:
+    """Let the store of models in `home` know what stands in for the downloaded models, each as a file of its own."""
+    models = home / "models"
+    models.mkdir(parents=True)
+    for number, (name, kind) in enumerate(ROUTED.items()):
+        found = Path(stand_in(kind, environment)).absolute()
+        link = models / f".stand-in-{number}.gguf"
+        link.symlink_to(found)
+        source, asked = f"hf:{name}", f"hf:{name.partition(':')[0]}"
+        file = ModelFile(link, found.stat().st_size, None)
+        Manifest(name, source, source.lower(), asked, (file,)).write(models / manifest_file_name(name))
 
 
 def template_flags(template: str | None) -> list[str]:
@@ -186,20 +209,19 @@ def server_flags(given: Given) -> list[str]:
     return [*ours, "--no-autoload"] if "--no-models-autoload" in given.switches else ours
 
 
-def tool_flags(given: Given, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The flag for MCP servers, and the environment that names the file with their tables; all tools are trusted.
+def tool_flags(given: Given, home: Path) -> list[str]:
+    """The flag for MCP servers, whose tables are written to the configuration in `home`; all tools are trusted.
 
     What is no JSON is written down as it is, for the server to refuse.
     """
     path, text = given.values.get("--mcp-servers-config"), given.values.get("--mcp-servers-json")
     if path is None and text is None:
-        return [], dict(environment)
-    home = Path(tempfile.mkdtemp())
+        return []
     if text is None and path is not None and Path(path).is_file():
         text = Path(path).read_text()
     if text is not None:
         (home / "config.toml").write_text(tables(text))
-    return ["--mcp", "all"], {**environment, "EDGEINFER_HOME": str(home)}
+    return ["--mcp", "all"]
 
 
 def tables(text: str) -> str:
@@ -238,10 +260,16 @@ def command(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[l
     ours += ["--spec", "on" if "--spec-type" in given.values else "off", "--no-history"]
     ours += template_flags(given.values.get("--chat-template"))
     ours += server_flags(given)
-    tools, environment = tool_flags(given, environment)
-    ours += tools
-    key = given.values.get("--api-key")
-    return ["serve", *ours], {**environment, **({} if key is None else {"EDGEINFER_API_KEY": key})}
+    own = dict[str, str]()
+    if not given.values.keys().isdisjoint(HOMES):
+        home = Path(tempfile.mkdtemp())
+        own["EDGEINFER_HOME"] = str(home)
+        ours += tool_flags(given, home)
+        if "--models-preset" in given.values:
+            put_in_store(home, environment)
+    if "--api-key" in given.values:
+        own["EDGEINFER_API_KEY"] = given.values["--api-key"]
+    return ["serve", *ours], {**environment, **own}
 
 
 def main() -> None:

@@ -85,6 +85,12 @@ class TextReader:
         prompts = [self.tokenize(text) if isinstance(text, str) else self.prompts.checked(text) for text in texts]
         return self._embedder.embed(prompts, pooling, normalized=normalized, progress=progress)
 
+    @property
+    def embedding_width(self) -> int:
+        """How many numbers an embedding has. Raises as `embed`."""
+        self._pool.check_open()
+        return self._embedder.n_numbers
+
     @cached_property
     def _ranker(self) -> Ranker:
         return Ranker(self._embedder, self._subject, self._tokenizer)
@@ -140,6 +146,11 @@ class Embedder:
         self._reads_whole = not spec.is_causal
         self.pooling = _pooling_of(subject.file.metadata, f"{spec.architecture}.pooling_type")
         self.width = spec.width
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers an embedding has."""
+        return len(self._dense[-1]) if self._dense else self.width
 
     def embed(
         self,

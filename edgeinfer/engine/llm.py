@@ -209,8 +209,8 @@ class LLM(TextReader):
     def save_prefix(self, tokens: Sequence[int], path: str | Path, lora: AdapterScales | None = None) -> int:
         """Save what is cached of the beginning of a text, whatever answers read it; returns its number of tokens.
 
-        `lora`: the scales with which they did. Writes the whole file, or none if nothing is cached. Raises
-        EdgeInferError.
+        `lora`: the scales with which they did. A text that is too short to stay cached is read again. Writes the whole
+        file, or none if nothing is cached. Raises EdgeInferError.
         """
         scales = self.adapters.scales_of(lora)
         with self._pool.lock:

@@ -28,6 +28,8 @@ WIRES: dict[str, Callable[[str, random.Random], Wire]] = {
     "anthropic": lambda url, draw: AnthropicWire(url, draw, is_streamed=draw.random() < 0.5),
     "ollama": lambda url, draw: OllamaWire(url, draw, is_streamed=draw.random() < 0.5),
 }
+CALL_BEGUN = re.compile(rf"\s*<\|?tool_call\|?>\s*(call:)?({'|'.join(FUNCTIONS)})\b")
+"""The beginning of a call in tags, whose texts have no quotes that could be closed when the tokens run out."""
 CHAT_SHARE = 0.5
 """Of all loops, those through chat completions."""
 
@@ -158,7 +160,8 @@ def faults_of(ask: Ask, answer: Answer, *, is_choosable: bool) -> list[str]:
             faults.append(f"no call, {answer.reason}: {answer.text!r}")
         if not ask.is_parallel and len(calls) > 1:
             faults.append(f"{len(calls)} calls at a time")
-    if ask.schema is not None and not calls and (fault := fault_of_json(answer.text, ask.schema)):
+    is_json = not calls and not (is_cut and CALL_BEGUN.match(answer.text))
+    if ask.schema is not None and is_json and (fault := fault_of_json(answer.text, ask.schema)):
         faults.append(f"{fault}, {answer.reason}")
     if calls and answer.reason in ("stop", "end_turn") and is_choosable:
         faults.append(f"{answer.reason} beside calls")

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 from check_parts import CALL, NO_MODEL, QUESTION, RAIN_QUESTION, TOO_LONG, run_checks
 
@@ -59,9 +61,21 @@ def structured_ollama(address: str, model: str) -> object:
     return said(address, model, "-m", f"ollama/{model}:latest", "--schema", SCHEMA, RAIN_QUESTION)
 
 
+def asked(url: str, body: object = None) -> dict[str, Any]:
+    """What the server itself says."""
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data)) as answer:
+        told: dict[str, Any] = json.load(answer)
+    return told
+
+
 def embeddings_ollama(address: str, model: str) -> object:
-    vector = json.loads(said(address, model, "embed", "-m", f"ollama/{model}:latest", "-c", "a text"))
-    return f"a vector of {len(vector)}"
+    """By a model made for them: llm-ollama takes no other."""
+    for name in (each["model"] for each in asked(f"{address}/api/tags")["models"]):
+        if "embedding" in asked(f"{address}/api/show", {"model": name})["capabilities"]:
+            vector = json.loads(said(address, model, "embed", "-m", f"ollama/{name}", "-c", "a text"))
+            return f"a vector of {len(vector)}"
+    return "not looked into: the server has no model made for embeddings"
 
 
 def unknown_model(address: str, model: str) -> object:

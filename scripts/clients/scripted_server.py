@@ -1,10 +1,10 @@
 """edgeinfer's own server over a model that says what a script tells it to; records requests and answers.
 
-Run from the repository root: `python scripts/clients/scripted_server.py MODEL SCRIPT.json RECORD.jsonl`. Clients see
-the real server: templates, reading, streams, calls; only the choice of tokens is the script's, a list of rules. The
-first rule that fits a conversation says its answer: {"role": of the last message that is not the system's, "has": a
-regular expression found in it, "tool": a function that there is, "as_schema": true where the answer must follow a
-schema, "say": the answer as the model writes it}; all but "say" may be left out.
+Run from the repository root: `python scripts/clients/scripted_server.py MODEL SCRIPT.json RECORD.jsonl`. It prints its
+address, then serves. Clients see the real server: templates, reading, streams, calls; only the choice of tokens is the
+script's, a list of rules. The first rule that fits a conversation says its answer: {"role": of the last message that is
+not the system's, "has": a regular expression found in it, "tool": a function that there is, "as_schema": true where the
+answer must follow a schema, "say": the answer as the model writes it}; all but "say" may be left out.
 A call that must be made is the model's own, as is all where no rule fits. With weights that are
 random and few, even long prompts are read fast.
 """
@@ -135,7 +135,9 @@ def main() -> None:
     app = create_app(ServerOptions(port=options.port), pool, {"temperature": 0.7})
     app.add_middleware(Recorder, path=options.record)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-    uvicorn.Server(config).run(sockets=[listen("127.0.0.1", options.port)])
+    listener = listen("127.0.0.1", options.port)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":

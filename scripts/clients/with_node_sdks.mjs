@@ -1,6 +1,6 @@
 // The Node SDKs of OpenAI, Anthropic and Ollama against a server: node with_node_sdks.mjs http://127.0.0.1:8080 [SCENE …]
 // Runs in the folder that has node_modules: npm install openai @anthropic-ai/sdk ollama zod
-// Each scene prints one line of JSON: what was seen, or what failed.
+// Each scene prints one line of JSON: what was seen, or what failed; then the exit code is 1.
 import Anthropic from "@anthropic-ai/sdk";
 import { betaZodTool } from "@anthropic-ai/sdk/helpers/beta/zod";
 import { Ollama } from "ollama";
@@ -119,7 +119,7 @@ const scenes = {
     return anthropic.messages.countTokens({ model, messages: asked, system: "Be brief." });
   },
   async anthropic_error() {
-    const error = await failing(() => anthropic.messages.create({ model, max_tokens: 0, messages: asked }));
+    const error = await failing(() => anthropic.messages.create({ model, max_tokens: -1, messages: asked }));
     check(error instanceof Anthropic.BadRequestError, "BadRequestError");
     return [error.status, error.error.error.type, error.message];
   },
@@ -177,5 +177,6 @@ for (const [scene, run] of Object.entries(scenes)) {
     console.log(JSON.stringify({ scene, seen: await run() }));
   } catch (reason) {
     console.log(JSON.stringify({ scene, failed: String(reason).slice(0, 600) }));
+    process.exitCode = 1;
   }
 }

@@ -102,3 +102,38 @@ def test_llama_cpp_agrees_on_kinds_of_few_models(write: Callable[[Path], None], 
     drawn = ["".join(draw.choices(letters, k=draw.randrange(1, 30))) for _ in range(200)]
     write(tmp_path / "vocabulary.gguf")
     _compare(tmp_path / "vocabulary.gguf", [*TEXTS, *drawn])
+
+
+GAP_MARKS = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<reponame>"),
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>", "<fim-repo>"),
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", "<|fim_repo|>"),
+    ("<PRE>", "<SUF>", "<MID>", "<REPO>"),
+    ("▁<PRE>", "▁<SUF>", "▁<MID>"),
+    ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),
+    ("<|prefix|>", "<|suffix|>", "<|middle|>"),
+    ("<|fim_prefix|>", "<|fim_middle|>"),
+)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("kind", [3, 4])
+@pytest.mark.parametrize("marks", GAP_MARKS, ids=lambda marks: marks[0])
+def test_llama_cpp_agrees_on_the_tokens_around_a_gap(marks: tuple[str, ...], kind: int, tmp_path: Path) -> None:
+    llama_cpp = pytest.importorskip("llama_cpp")
+    path = tmp_path / "gap.gguf"
+    writer = _begin(path, "gpt2", ["a", "b", "ab", *marks], [1, 1, 1, *(kind for _ in marks)])
+    writer.add_token_merges(["a b"])
+    _end(writer)
+    peer = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    try:
+        vocabulary = llama_cpp.llama_model_get_vocab(peer.model)
+        asked = (
+            getattr(llama_cpp, f"llama_vocab_fim_{name}")(vocabulary) for name in ("pre", "suf", "mid", "rep", "sep")
+        )
+        expected = tuple(None if token < 0 else token for token in asked)
+    finally:
+        peer.close()
+    with GGUFFile.open(path) as file:
+        assert Tokenizer.from_metadata(file.metadata).vocabulary.gap == expected

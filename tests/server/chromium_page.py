@@ -91,9 +91,15 @@ def recorded(page: Any, *deltas: dict[str, object], reason: str = "stop") -> lis
         bodies.append(json.loads(route.request.post_data))
         route.fulfill(content_type="text/event-stream", body=text)
 
+    forgets(page)
     page.unroute("**/v1/chat/completions")
     page.route("**/v1/chat/completions", fulfil)
     return bodies
+
+
+def forgets(page: Any) -> None:
+    """Let the page believe that the server forgets the streams of recorded answers."""
+    page.route("**/v1/stream?*", lambda route: route.fulfill(status=204))
 
 
 def saved(page: Any, button: str) -> tuple[str, str]:

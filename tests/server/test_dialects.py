@@ -114,6 +114,27 @@ def test_neutral_values_are_taken(server: Running) -> None:
     answer(server, bad_words=[], stop_token_ids=[], skip_special_tokens=True, include_stop_str_in_output=False)
 
 
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        *((CHAT, {"messages": MESSAGES, "max_tokens": 7}), (COMPLETION, {"prompt": "the rain", "max_tokens": 7})),
+        ("/v1/responses", {"input": "the rain", "max_output_tokens": 7}),
+        ("/completion", {"prompt": "the rain", "n_predict": 7}),
+    ],
+)
+def test_an_answer_that_must_not_end_goes_on_to_its_limit(server: Running, path: str, asked: dict[str, Any]) -> None:
+    """The bias makes the model end at once."""
+    ends = sorted(server.llm.prompts.tokenizer.vocabulary.end_of_generation)
+    body = {**asked, "logit_bias": {str(token): 100 for token in ends}}
+
+    def n_generated(**more: Any) -> int:
+        found = server.http().post(path, json={**body, **more}).json()
+        usage = found.get("usage", {})
+        return usage.get("completion_tokens", usage.get("output_tokens", found.get("tokens_predicted")))
+
+    assert [n_generated(), n_generated(ignore_eos=False), n_generated(ignore_eos=True)] == [0, 0, 7]
+
+
 @pytest.mark.parametrize("samplers", ["kz", ["nothing"]])
 def test_unknown_samplers(samplers: str | list[str]) -> None:
     with pytest.raises(APIError, match="no sampler"):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from edgeinfer.app.server.listening import ServerOptions
@@ -87,9 +88,28 @@ def test_who_goes_away_ends_them(server: Running, monkeypatch: pytest.MonkeyPatc
 
 def test_wrong_dimensions_are_refused_before_anything_is_made(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(server, monkeypatch)
-    refused = server.http().post(EMBEDDINGS, json={"input": "a", "dimensions": 8})
+    refused = server.http().post(EMBEDDINGS, json={"input": "a", "dimensions": 65})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "dimensions")
     assert not watched.threads
+
+
+@pytest.mark.parametrize("n", [1, 8, 64])
+@pytest.mark.parametrize("path", [EMBEDDINGS, "/embeddings", "/api/embed"])
+def test_embeddings_are_shortened(server: Running, path: str, n: int) -> None:
+    """As sentence-transformers and OpenAI do: the first numbers, of length 1."""
+    body = {"input": ["the hen"], "model": "tiny", "dimensions": n}
+    told = server.http().post(path, json=body).json()
+    found = np.array(told["embeddings"][0] if path == "/api/embed" else told["data"][0]["embedding"])
+    (whole,) = server.llm.embed(["the hen"])
+    assert found == pytest.approx(whole[:n] / np.linalg.norm(whole[:n]), abs=1e-6)
+
+
+def test_embeddings_of_single_tokens_are_not_shortened(tiny_model: Path) -> None:
+    with served(tiny_model, ServerOptions(port=0, pooling="none")) as running:
+        http = running.http()
+        assert http.post("/embeddings", json={"input": "a", "dimensions": 64}).status_code == 200
+        refused = http.post("/embeddings", json={"input": "a", "dimensions": 8})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "dimensions")
 
 
 def test_texts_as_llama_server_takes_them(server: Running) -> None:

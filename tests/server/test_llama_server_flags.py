@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from edgeinfer.app.commands.serve import COMMAND
 from edgeinfer.app.mcp.servers import read_servers
 from edgeinfer.engine.loading import load
+from edgeinfer.models.store import ModelStore
 from scripts import llama_server as launcher
 from scripts import run_llama_server_tests as runner
 from scripts.stand_in_encoders import read_further
@@ -61,6 +63,19 @@ def test_models_by_name_are_presets() -> None:
     assert ("-m" in line, "--no-autoload" in line, value(line, "--most-models")) == (False, True, "2")
 
 
+def test_beside_a_file_of_presets_stand_ins_are_in_the_store(tmp_path: Path, tiny_model: Path) -> None:
+    path = tmp_path / "models.ini"
+    path.write_text("[small]\nhf-repo = ggml-org/test-model-stories260K\n")
+    environment = {"STAND_IN_TEXT": str(tiny_model), "STAND_IN_INFILL": str(tiny_model)}
+    line, environment = launcher.command(["--models-preset", str(path)], environment)
+    home = Path(environment["EDGEINFER_HOME"])
+    assert (value(line, "--presets"), "-m" in line) == (str(path), False)
+    store = ModelStore(home / "models")
+    assert {model.name for model in store.models() if not model.is_elsewhere} == launcher.ROUTED.keys()
+    assert store.find("hf:ggml-org/test-model-stories260K").name == "ggml-org/test-model-stories260K:F32"
+    shutil.rmtree(home)
+
+
 def test_parts_origins_and_names() -> None:
     line = ours(f"{TINY} --metrics --no-slots --alias b,a --pooling cls --cors-origins localhost")
     assert [line[at + 1] for at, flag in enumerate(line) if flag == "--without"] == ["slots"]
@@ -75,9 +90,8 @@ def test_parts_origins_and_names() -> None:
 def test_servers_of_tools_are_tables_of_the_configuration(tmp_path: Path) -> None:
     servers = {"mcpServers": {"echo": {"command": "python", "args": ["x.py"], "timeout_ms": 500}}}
     given = launcher.Given.of(["--tools", "all", "--mcp-servers-json", json.dumps(servers)])
-    line, environment = launcher.tool_flags(given, {})
-    config = Path(environment["EDGEINFER_HOME"]) / "config.toml"
-    (server,) = read_servers(config)
+    line = launcher.tool_flags(given, tmp_path)
+    (server,) = read_servers(tmp_path / "config.toml")
     assert (line, server.name, server.command) == (["--mcp", "all"], "echo", ("python", "x.py"))
     assert (server.trusted, server.call_limit_s) == (None, 0.5)
     assert launcher.tables("not valid json") == "not valid json"

@@ -80,6 +80,24 @@ def test_gaps_are_filled_after_chunks_that_were_read_before(http: httpx.Client) 
         assert answer[f"timings/{name}"] >= 0
 
 
+def test_streams_have_the_same_fields(http: httpx.Client) -> None:
+    whole = http.post("/infill", json={**FILL, "seed": 3}).json()
+    lines = http.post("/infill", json={**FILL, "seed": 3, "stream": True}).text.splitlines()
+    parts = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert set(parts[-1]) == set(FILL["response_fields"])
+    assert [part["stop"] for part in parts[:-1]] == [False] * (len(parts) - 1)
+    assert "".join(part["content"] for part in parts[:-1]) == whole["content"]
+
+
+def test_files_that_do_not_fit_are_read_once(http: httpx.Client) -> None:
+    """A chunk that is read before, and keys that are typed then, leave the prompt's beginning as it was."""
+    chunks = [{**CHUNK, "text": f"# {number}\n{CHUNK['text']}", "filename": f"{number}.py"} for number in range(40)]
+    http.post("/infill", json={**FIRST, "input_extra": chunks})
+    for prompt in ("    ", "    t", "    tin", "    tin = rain"):
+        body = {**FILL, "input_extra": chunks, "prompt": prompt, "response_fields": ["timings/cache_n"]}
+        assert http.post("/infill", json=body).json()["timings/cache_n"] >= 4096 // 2
+
+
 def test_texts_are_edited_by_instruction(http: httpx.Client) -> None:
     warm = {"id_slot": 1, "messages": [MESSAGES[0], {"role": "user", "content": ""}], "samplers": [], "n_predict": 0}
     warm |= {"stream": False, "cache_prompt": True, "response_fields": [""]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import httpx
 import pytest
 
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.running import log_to_stderr
 from edgeinfer.app.server.served_tools import MOST_CALLS
 from tests.server.conftest import Running, good_tools, served
+from tests.unit.app.mcp.conftest import late_server, restless
 
+__all__ = ["restless"]  # a fixture
 KEY = {"Authorization": "Bearer secret"}
 FOREIGN = "https://foreign.example"
 
@@ -29,6 +33,14 @@ def call(running: Running, name: str, arguments: str = "{}") -> tuple[str, bool]
     response = running.http().post("/mcp/call", json={"name": name, "arguments": arguments})
     assert response.status_code == 200, response.text
     return response.json()["text"], response.json()["failed"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE"])
+def test_nothing_is_forwarded(tooled: Running, method: str) -> None:
+    refused = tooled.http().request(method, "/cors-proxy", params={"url": "http://example.com"})
+    assert refused.status_code == 403
+    assert method == "HEAD" or "--mcp" in refused.json()["error"]["message"]
+    assert httpx.request(method, f"{tooled.url}/cors-proxy").status_code == 401
 
 
 def test_tools_are_listed_and_called(tooled: Running) -> None:
@@ -99,6 +111,31 @@ def test_without_servers_nothing_can_be_called(tiny_model: Path) -> None:
         assert http.post("/mcp/call", json={"name": "good_add"}).status_code == 404
         assert http.get("/tools").json() == []
         assert "/mcp/call" not in http.get("/openapi.json").json()["paths"]
+
+
+def test_a_server_that_failed_is_tried_again_with_the_next_request(
+    tiny_model: Path, tmp_path: Path, restless: None
+) -> None:
+    file, add = tmp_path / "file", {"name": "late_add", "arguments": '{"a": 1, "b": 2}'}
+    tools = (late_server(file, frozenset({"add"})),)
+    with served(tiny_model, ServerOptions(port=0, key="secret", tools=tools)) as running:
+        http = running.http()
+        listed = http.get("/mcp/tools").json()
+        assert (listed["tools"], "not yet" in listed["failures"][0]) == ([], True)
+        assert "There is no tool late_add" in call(running, **add)[0]
+        assert http.post("/tools", json={"tool": "late_add", "params": {"a": 1, "b": 2}}).status_code == 404
+        file.write_text("")
+        assert call(running, **add) == ("3", False)
+        assert http.get("/mcp/tools").json()["failures"] == []
+        assert [each["tool"] for each in http.get("/tools").json()] == ["late_add"]
+
+
+def test_addresses_of_tool_servers_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logging.getLogger("httpx")
+    monkeypatch.setattr(log, "level", logging.INFO)
+    monkeypatch.setattr(log, "_cache", {})
+    log_to_stderr()
+    assert not log.isEnabledFor(logging.INFO)
 
 
 def test_without_a_key_the_page_calls_nothing(tiny_model: Path) -> None:

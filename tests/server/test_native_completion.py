@@ -190,7 +190,8 @@ def test_gaps_are_filled_in(filling: Running) -> None:
     assert "an inn" in extra["prompt"].removesuffix(answer["prompt"])
     long = http.post("/infill", json={**body, "input_prefix": "a" * 2000, "input_suffix": "b" * 2000}).json()
     assert long["tokens_evaluated"] == 512 - 8
-    assert (long["prompt"].count("b"), long["prompt"].endswith(f"b{llm.detokenize([GAP[2]])}")) == (125, True)
+    assert (long["prompt"].count("b"), long["prompt"].endswith(f"b{llm.detokenize([GAP[2]])}")) == (141, True)
+    assert "insert" in http.post("/api/show", json={"model": "gap"}).json()["capabilities"]
 
 
 def test_gaps_that_cannot_be_filled_in(http: httpx.Client, filling: Running) -> None:

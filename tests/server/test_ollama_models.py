@@ -234,6 +234,24 @@ def test_pulls_are_refused(stocked: Running, tmp_path: Path, monkeypatch: pytest
     assert caught.value.status_code == 503
 
 
+def test_a_server_may_pull_nothing_for_clients(tiny_model: Path, tmp_path: Path, home: Path) -> None:
+    """What is here needs no pulling; of others it says who can."""
+    path = write_tiny_llama(tmp_path / "other.gguf", seed=5)
+    with served(tiny_model, ServerOptions(port=0, without=frozenset({"pull"}))) as running:
+        client, http = connected(running), running.http()
+        assert client.pull("tiny").status == "success"
+        for source in (str(path), "hf:user/repo:Q4_0", "https://example.org/far.gguf"):
+            for streams in (False, True):
+                with pytest.raises(ollama.ResponseError, match="edgeinfer pull") as caught:
+                    list(client.pull(source, stream=streams))
+                assert caught.value.status_code == 403
+            refused = http.post("/models", json={"model": source})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (403, "model")
+            assert "--without pull" in refused.json()["error"]["message"]
+        assert http.post("/models", json={"model": "user/repo:Q4_0"}).status_code == 403
+    assert ModelStore().models() == []
+
+
 def test_a_client_that_leaves_stops_the_pull(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bool] = []
 

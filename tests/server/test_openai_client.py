@@ -260,7 +260,10 @@ def test_embeddings(server: Running) -> None:
         with pytest.raises(openai.BadRequestError, match=reason):
             server.client().embeddings.create(model=MODEL, input=wrong)
     with pytest.raises(openai.BadRequestError, match="have 64 dimensions"):
-        server.client().embeddings.create(model=MODEL, input="a", dimensions=8)
+        server.client().embeddings.create(model=MODEL, input="a", dimensions=65)
+    short = server.client().embeddings.create(model=MODEL, input=texts[0], dimensions=8).data[0].embedding
+    scale = short[0] / plain.data[0].embedding[0]
+    assert short == pytest.approx([scale * value for value in plain.data[0].embedding[:8]], abs=1e-6)
 
 
 def test_text_parts_are_joined(server: Running) -> None:

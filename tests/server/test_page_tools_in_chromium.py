@@ -13,12 +13,13 @@ from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.sessions.exporting import export_chat
 from edgeinfer.app.sessions.records import MadeCall, ToolRound
 from edgeinfer.app.sessions.store import SessionStore
-from tests.server.chromium_page import ask, browser, faults, opened, requires_chromium
+from tests.server.chromium_page import ask, browser, faults, forgets, opened, requires_chromium
 from tests.server.conftest import Running, good_tools, served
+from tests.unit.app.mcp.conftest import late_server, restless
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = requires_chromium()
-__all__ = ["browser", "faults"]  # fixtures
+__all__ = ["browser", "faults", "restless"]  # fixtures
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,7 @@ def in_turn(page: Any, *answers: str | list[tuple[str, str]]) -> list[Any]:
         text = "".join(f"data: {json.dumps(each)}\n\n" for each in chunks) + "data: [DONE]\n\n"
         route.fulfill(content_type="text/event-stream", body=text)
 
+    forgets(page)
     page.route("**/v1/chat/completions", fulfil)
     return bodies
 
@@ -161,3 +163,25 @@ def test_a_call_is_stopped_and_a_reloaded_page_calls_nothing_by_itself(page: Any
     page.keyboard.press("Escape")
     page.wait_for_selector(".call-end:has-text('The user stopped this call.')")
     assert page.is_visible("#send")
+
+
+def test_servers_that_failed_are_tried_again_with_each_question(
+    browser: Any, long_model: Path, faults: list[str], restless: None, tmp_path: Path
+) -> None:
+    file, late = tmp_path / "file", ("late_add", ADD[1])
+    options = ServerOptions(port=0, key="secret", tools=(late_server(file, trusted=None),))
+    with served(long_model, options) as running, opened(browser, running, faults) as page:
+        page.wait_for_selector("#notice:has-text('Tools are missing: late ended')")
+        bodies = in_turn(page, "No tools.", "None.", [late], "It is 3.")
+        ask(page, "Add")
+        file.write_text("closed today")
+        ask(page, "Add")
+        page.wait_for_selector("#notice:has-text('closed today')")
+        file.write_text("")
+        page.fill("#input", "Again")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=It is 3.")
+        assert ["tools" in body for body in bodies] == [False, False, True, True]
+        assert results(bodies[3]) == ["3"]
+        assert page.inner_text("#tools") == "9 tools"
+        assert page.inner_text("#notice") == "Tools have started: late"

@@ -14,7 +14,7 @@ from edgeinfer.app.server.presets import Presets, read_presets
 from edgeinfer.models.store import path_model
 from edgeinfer.settings import load_settings
 from tests.conftest import write_tiny_llama
-from tests.server.chromium_page import ask, browser, ended, faults, fits_a_phone, opened, requires_chromium
+from tests.server.chromium_page import ask, browser, ended, faults, fits_a_phone, opened, recorded, requires_chromium
 from tests.server.conftest import Running, good_tools, served
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -94,6 +94,27 @@ def test_tools_that_start_late_appear_in_the_open_settings(page: Any) -> None:
     page.click("#settings >> text=Save")
     assert page.inner_text("#tools") == "tools are off"
     assert fits_a_phone(page)
+
+
+def test_a_question_waits_for_tools_that_start(page: Any) -> None:
+    held: list[Any] = []
+    page.route("**/mcp/tools", lambda route: held.append(route))
+    page.reload()
+    page.wait_for_selector("#model option:nth-child(2)", state="attached")
+    bodies = recorded(page, {"content": "Hello."})
+    for stops in (True, False):
+        page.fill("#input", "Hi")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".note:has-text('starting tools')")
+        if stops:
+            page.keyboard.press("Escape")
+            page.wait_for_selector("#send", state="visible")
+            page.wait_for_selector(".assistant:has-text('stopped')")
+            assert bodies == []
+    for route in (held[0], held[-1]):
+        route.continue_()
+    page.wait_for_selector("text=Hello.")
+    assert "good_add" in [tool["function"]["name"] for tool in bodies[0]["tools"]]
 
 
 @pytest.fixture

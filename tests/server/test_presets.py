@@ -102,6 +102,15 @@ def test_names_aliases_and_files_mean_presets(folder: Path) -> None:
     ]
 
 
+def test_what_a_preset_hides(folder: Path) -> None:
+    for hides, listed in (("file", ["small", "two"]), ("all", ["small"]), ("none", ["small", "one", "two"])):
+        text = f'[defaults]\nhides = "{hides}"\n[small]\nmodel = "one.gguf"\ndraft_from = ["two.gguf"]\n'
+        stored = [path_model(folder / f"{name}.gguf") for name in ("one", "two")]
+        names = ModelList(stored.copy, None, (), presets_of(folder, text))
+        assert [model.name for model in names.models()] == listed
+        assert names.find("two").path == folder / "two.gguf"
+
+
 ONE = '[small]\nmodel = "one.gguf"\n'
 
 
@@ -117,6 +126,7 @@ ONE = '[small]\nmodel = "one.gguf"\n'
         (ONE + "system = 'x'\n", r"line 3, \[small\]: no setting is called system"),
         (ONE + "temp = 9\n", r"line 3, \[small\]: temp needs a number from 0 to 2, not 9"),
         (ONE + 'keep_alive = "soon"\n', r"line 3, \[small\]: keep_alive needs seconds, or a time"),
+        (ONE + 'hides = "it"\n', r"line 3, \[small\]: hides needs file, all, none, not 'it'"),
         (ONE + "aliases = 5\n", r"line 3, \[small\]: aliases needs a list of names"),
         (ONE + 'load_on_startup = "x"\n', r"line 3, \[small\]: load_on_startup needs true or false, not 'x'"),
         (ONE + 'lora = ["none.gguf"]\n', r"line 3, \[small\]: lora: there is no file none.gguf"),

@@ -90,6 +90,19 @@ def test_an_empty_slot_writes_no_file(tiny_model: Path, options: ServerOptions) 
         assert not list(options.slot_folder.iterdir())
 
 
+@pytest.mark.parametrize("n_tokens", [1, 2, 15, 16, 17, 40, 63, 64])
+def test_short_texts_are_saved_and_come_back(tiny_model: Path, options: ServerOptions, n_tokens: int) -> None:
+    with served(tiny_model, options) as running:
+        http = running.http()
+        tokens = running.llm.tokenize(PROMPT * 3)[:n_tokens]
+        complete(http, prompt=tokens, n_predict=1)
+        told = act(http, "save").json()
+        assert told["n_saved"] >= n_tokens
+        assert told["n_written"] == (options.slot_folder / "hen.bin").stat().st_size
+        restored = act(http, "restore", 0).json()
+        assert (restored["n_restored"], restored["n_read"]) == (told["n_saved"], told["n_written"])
+
+
 def test_files_are_checked(tiny_model: Path, options: ServerOptions, tmp_path: Path) -> None:
     path = options.slot_folder / "hen.bin"
     with served(tiny_model, options) as running:

@@ -60,7 +60,7 @@ class LineChat:
         self._stats = stats
         self._unsaved = ""
         self._tools: ToolTurns | None = None
-        if toolbox is not None and toolbox.tools:
+        if toolbox is not None:
             from edgeinfer.app.chat.tool_turns import ToolTurns
 
             self._tools = ToolTurns(toolbox, dialogue, self._print)

@@ -1,7 +1,7 @@
 """Answers in line mode that call tools: asked for and shown at the terminal, like those of `edgeinfer run`.
 
 In: a toolbox, a dialogue, a function that prints a stream. Out: the answer with its calls. Ctrl-C during a call stops
-the answer and keeps what there is.
+the answer and keeps what there is. Servers that failed are tried again with each question.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeinfer.app.chat.dialogue import Dialogue, GivenAnswer
 from edgeinfer.app.mcp.answering import ToolAnswering, ToolFace
-from edgeinfer.app.mcp.terminal import ask_at_terminal, tell_at_terminal
+from edgeinfer.app.mcp.terminal import ask_at_terminal, tell_at_terminal, try_again_at_terminal, waiting_at_terminal
 from edgeinfer.app.sessions.records import MadeCall, ToolRound
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ class ToolTurns:
 
     def answer(self, question: str | None) -> tuple[GivenAnswer, bool]:
         """Answer a question (None: the last one again): the answer, and whether it was interrupted."""
+        try_again_at_terminal(self._toolbox)
         self._stream, self._noted, self._rounds = None, None, []
         begin = partial(self._begin, is_again=question is None)
-        face = ToolFace(begin, self._show, ask_at_terminal, self._tell, self._calling)
+        face = ToolFace(begin, self._show, ask_at_terminal, self._tell, self._calling, waiting=waiting_at_terminal)
         answering = ToolAnswering(self._toolbox, face, allowed=self._allowed)
         try:
             interrupted = answering.answer(self._dialogue.prompt(question)).interrupted

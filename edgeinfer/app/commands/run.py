@@ -145,13 +145,14 @@ def _with_tools(
 ) -> tuple[TextStream, bool]:
     """Answer with the tools of a toolbox: the last answer, and whether it was interrupted. Notes the calls made."""
     from edgeinfer.app.mcp.answering import ToolAnswering, ToolFace
-    from edgeinfer.app.mcp.terminal import ask_at_terminal, tell_at_terminal
+    from edgeinfer.app.mcp.terminal import ask_at_terminal, tell_at_terminal, waiting_at_terminal
 
     def tell(name: str, arguments: str, result: ToolResult) -> None:
         calls.append({"name": name, "arguments": arguments, "result": result.text, "failed": result.failed})
         tell_at_terminal(name, arguments, result)
 
-    found = ToolAnswering(toolbox, ToolFace(begin, show, ask_at_terminal, tell)).answer(messages)
+    face = ToolFace(begin, show, ask_at_terminal, tell, waiting=waiting_at_terminal)
+    found = ToolAnswering(toolbox, face).answer(messages)
     return found.stream, found.interrupted
 
 

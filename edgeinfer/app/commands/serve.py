@@ -151,7 +151,11 @@ class ServeFlags:
     ] = None
     without: Annotated[
         list[str] | None,
-        typer.Option("--without", metavar="page|slots|metrics", help="Part of the server to turn off; repeatable."),
+        typer.Option(
+            "--without",
+            metavar="page|slots|metrics|pull",
+            help="Part of the server to turn off; pull: clients can have no models pulled; repeatable.",
+        ),
     ] = None
     show_prompts: Annotated[
         bool, typer.Option("--show-prompts", help="Send the prompts of chats with their answers (__verbose).")

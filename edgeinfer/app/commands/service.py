@@ -46,6 +46,7 @@ def install(
 
     given = tuple(options or ())
     parsed = _parsed(given)
+    _check_model(parsed)
     service = this_service()
     with_key = not parsed["no_key"]
     file = service.file(given, with_key=with_key)
@@ -66,7 +67,7 @@ def install(
 
 
 def uninstall() -> None:
-    """End the service, and remove its files, key and log."""
+    """End the service, and remove its files and key, and its log if that is a file: the journal keeps what was said."""
     from edgeinfer.app.login_service.installing import this_service
 
     service = this_service()
@@ -131,6 +132,17 @@ def _parsed(options: Sequence[str]) -> Mapping[str, object]:
         if parsed[name] not in (None, False):
             raise Misuse(f"a service has no --{name.replace('_', '-')}: {reason}")
     return parsed
+
+
+def _check_model(parsed: Mapping[str, object]) -> None:
+    """Raises ModelNotFound where the service would end at once, again and again, for want of its model."""
+    from edgeinfer.app.opening.model_choice import found_or_source
+    from edgeinfer.models.store import ModelStore
+    from edgeinfer.settings import load_settings
+
+    wanted = load_settings({"model": parsed["model"]}).model.model
+    if wanted is not None and parsed["presets"] is None:
+        found_or_source(ModelStore(), wanted)
 
 
 def _places(service: Service, file: ServiceFile, *, with_key: bool) -> Sequence[str]:

@@ -8,6 +8,7 @@ at the end of the conversation is continued. Knows neither terminals nor screens
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ Tell = Callable[[str, str, ToolResult], None]
 """Shows a call that was made: name, arguments, result."""
 Calling = Callable[["TextStream", str], None]
 """Shows that an answer is about to call a tool of this name, or to ask whether it may."""
+Waiting = Callable[[str], AbstractContextManager[object]]
+"""Shows, while its context is open, that a tool of this name is being called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class ToolFace:
     tell: Tell
     calling: Calling = lambda stream, name: None
     is_stopped: IsStopped = never
+    waiting: Waiting = nullcontext
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class ToolAnswering:
     def __init__(
         self, toolbox: Toolbox, face: ToolFace, most_rounds: int = MOST_ROUNDS, allowed: set[str] | None = None
     ) -> None:
-        """`allowed`: the tools that need no permission any more, added to as the person says so."""
+        """`allowed`: the keys of tools that need no permission any more, added to as the person says so."""
         self._toolbox, self._face, self._most_rounds = toolbox, face, most_rounds
         self._allowed = set[str]() if allowed is None else allowed
 
@@ -117,16 +121,17 @@ class ToolAnswering:
         elif tool is not None and not self._may(tool, call.arguments):
             result = ToolResult(NOT_ALLOWED, failed=True)
         else:
-            result = self._toolbox.call(call.name, call.arguments, self._face.is_stopped)
+            with self._face.waiting(call.name):
+                result = self._toolbox.call(call.name, call.arguments, self._face.is_stopped)
         self._face.tell(call.name, call.arguments, result)
         return result
 
     def _may(self, tool: OfferedTool, arguments: str) -> bool:
-        if tool.name in self._allowed or tool.remote.server.trusts(tool.remote.name):
+        if tool.key in self._allowed or tool.remote.server.trusts(tool.remote.name):
             return True
         said = self._face.ask(tool, arguments)
         if said is Permission.FROM_NOW_ON:
-            self._allowed.add(tool.name)
+            self._allowed.add(tool.key)
         return said is not Permission.NO
 
 

@@ -1,7 +1,7 @@
 """The tools of a chat: their servers start in a thread of their own, while the chat can be used already.
 
 In: servers. Out: a toolbox once it is ready, what permissions the person gave for all later calls, and notices of
-servers that failed: a chat goes on without their tools. Knows no screens.
+servers that failed: a chat goes on without their tools, and tries them again with each question. Knows no screens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from edgeinfer.app.mcp.connections import END_LIMIT_S, LOOK_S, Connections, IsStopped
 from edgeinfer.app.mcp.servers import ToolServer
-from edgeinfer.app.mcp.toolbox import Toolbox
+from edgeinfer.app.mcp.toolbox import StartNews, Toolbox
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 
@@ -26,8 +26,8 @@ class ChatTools:
             raise BadSetting("MCP servers need mcp: pip install 'edgeinfer[mcp]'")
         self.servers = tuple(servers)
         self.allowed: set[str] = set()
-        """The names of tools that need no permission any more."""
-        self.failures: tuple[str, ...] = ()
+        """The keys of tools that need no permission any more."""
+        self._trouble = ""
         self._connections: Connections | None = None
         self._toolbox: Toolbox | None = None
         self._ready = threading.Event()
@@ -47,15 +47,29 @@ class ChatTools:
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """The tools; None before they are ready, and if there are none."""
+        """The tools; None before they are ready, and if they cannot be used together."""
         return self._toolbox
 
-    def wait(self, is_stopped: IsStopped) -> Toolbox | None:
-        """Wait for the tools, or until the caller is stopped; None if there are none."""
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why servers, or all of them together, cannot be used."""
+        found = () if self._toolbox is None else self._toolbox.failures
+        return (self._trouble, *found) if self._trouble else found
+
+    def wait(self, is_stopped: IsStopped, tell: Callable[[StartNews], None]) -> Toolbox | None:
+        """Wait for the tools, or until the caller is stopped; None if there are none.
+
+        Servers that failed before are tried again; `tell` is called with what is new about them.
+        """
+        is_first = not self._ready.is_set()
         while not self._ready.wait(LOOK_S):
             if is_stopped():
                 return None
-        return self._toolbox
+        toolbox = self._toolbox
+        if toolbox is not None and not is_first:
+            for news in toolbox.try_again(is_stopped):
+                tell(news)
+        return toolbox if toolbox is not None and toolbox.tools else None
 
     def close(self) -> None:
         """End the servers; may be called twice."""
@@ -68,22 +82,19 @@ class ChatTools:
             self._thread.join(END_LIMIT_S)
 
     def _start(self, tell: Callable[[str], None]) -> None:
-        failures: list[str] = []
         try:
             with self._lock:
                 if self._is_closed:
                     return
                 self._connections = Connections()
             toolbox = Toolbox(self.servers, self._connections)
-            n_tools = len(toolbox.tools)
-            failures += toolbox.failures
-            self._toolbox = toolbox if n_tools else None
+            _ = toolbox.tools  # starts them
+            self._toolbox = toolbox
         except EdgeInferError as reason:
-            failures.append(str(reason))
+            self._trouble = str(reason)
         finally:
-            self.failures = tuple(failures)
             self._ready.set()
         if not self._is_closed:
             with suppress(RuntimeError):  # the face has gone
-                for failure in failures:
+                for failure in self.failures:
                     tell(failure)

@@ -86,9 +86,17 @@ class Connections:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def tools(self, server: ToolServer) -> tuple[RemoteTool, ...]:
-        """The tools of a server, which is started if need be. Raises ToolServerFailed."""
-        return self._run(self._tools(server))
+    def tools(self, server: ToolServer, is_stopped: IsStopped = never) -> tuple[RemoteTool, ...]:
+        """The tools of a server, which is started if need be. Raises ToolServerFailed.
+
+        If the caller is stopped the server goes on starting, and is there for the next one.
+        """
+        return self._run(self._tools(server), is_stopped)
+
+    def has_started(self, server: ToolServer) -> bool:
+        """Whether a server runs and has listed its tools, so that `tools` does not wait."""
+        connection = self._open.get(server.name)
+        return connection is not None and connection.opened.done() and not connection.task.done()
 
     def call(
         self, server: ToolServer, tool: str, arguments: Mapping[str, Any], is_stopped: IsStopped = never

@@ -1,14 +1,17 @@
 """The tools of several servers as functions that a model may call, and their calls as texts for it.
 
 In: servers, calls by the names told to the model. Out: functions in OpenAI's form with unique names and sane schemas;
-results as text within limits. Calls that fail are results too: the model reads why. What a server's tools are and what
-they give is foreign: it is cut, and never taken for an instruction of the program.
+results as text within limits; which servers failed, and what became of them when they were tried again. Calls that
+fail are results too: the model reads why. What a server's tools are and what they give is foreign: it is cut, and never
+taken for an instruction of the program.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +30,10 @@ RESULT_CAP = 16_000
 TAKEN_NAMES = frozenset({"auto", "none", "required"})
 """Names that `tool_choice` means something else by."""
 ANY_SCHEMA: Mapping[str, Any] = {"type": "object"}
+REST = 10
+"""How many times as long as its failed start took a server is left alone before it is tried again."""
+AGAIN_LIMIT_S = 5.0
+"""Seconds to wait for a server that is tried again; it may go on starting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,11 @@ class OfferedTool:
     name: str
     remote: RemoteTool
     schema: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """What it is whatever the model calls it, which depends on the other tools: its server and its own name."""
+        return f"{self.remote.server.name}/{self.remote.name}"
 
     @property
     def function(self) -> Mapping[str, Any]:
@@ -53,14 +65,31 @@ class ToolResult:
     failed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class StartNews:
+    """What became of a server that was tried again, in words."""
+
+    text: str
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a server could not be used, and until when it is left alone, by the monotonic clock."""
+
+    words: str
+    until_s: float
+
+
 class Toolbox:
-    """The tools of these servers. `failures`: why servers could not be used, in words."""
+    """The tools of these servers. Calls may come from several threads; one thread at a time may start servers."""
 
     def __init__(self, servers: Sequence[ToolServer], connections: Connections, *, is_prefixed: bool = False) -> None:
         """`is_prefixed`: all names begin with that of their server."""
         self._servers, self._connections, self._is_prefixed = servers, connections, is_prefixed
-        self._tools: dict[str, OfferedTool] | None = None
-        self.failures: list[str] = []
+        self._found: dict[str, tuple[RemoteTool, ...]] = {}
+        self._failed: dict[str, _Failure] = {}
+        self._tools: Mapping[str, OfferedTool] | None = None
 
     @property
     def tools(self) -> Mapping[str, OfferedTool]:
@@ -69,18 +98,68 @@ class Toolbox:
         Raises BadSetting if there are more than a model is told of.
         """
         if self._tools is None:
-            found: list[RemoteTool] = []
             for server in self._servers:
-                try:
-                    found += self._connections.tools(server)
-                except ToolServerFailed as reason:
-                    self.failures.append(str(reason))
-            if len(found) > MOST_TOOLS:
-                raise BadSetting(
-                    f"the servers have {len(found)} tools; {MOST_TOOLS} are the most: choose fewer servers"
-                )
-            self._tools = {tool.name: tool for tool in named(found, is_prefixed=self._is_prefixed)}
+                self._start(server)
+            n_tools = sum(map(len, self._found.values()))
+            if n_tools > MOST_TOOLS:
+                raise BadSetting(f"the servers have {n_tools} tools; {MOST_TOOLS} are the most: choose fewer servers")
+            self._tools = self._named()
         return self._tools
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why servers cannot be used, in words."""
+        found = (self._failed.get(server.name) for server in self._servers)
+        return tuple(failure.words for failure in found if failure is not None)
+
+    def try_again(self, is_stopped: IsStopped = never) -> tuple[StartNews, ...]:
+        """Start the servers that failed and have rested; what is new about them. Ends as soon as `is_stopped`.
+
+        One that is slow goes on starting, and is there as soon as it has started; it rests for longer, so that what
+        waits for this is not slowed down much by a server that never comes.
+        """
+        news: list[StartNews] = []
+        for server in self._servers:
+            failure = self._failed.get(server.name)
+            rests = failure is not None and time.monotonic() < failure.until_s
+            if failure is None or is_stopped() or (rests and not self._connections.has_started(server)):
+                continue
+            self._start(server, is_stopped, time.monotonic() + AGAIN_LIMIT_S)
+            now = self._failed.get(server.name)
+            if now is None:
+                self._tools = self._named()
+                news.append(StartNews(f"{server.name} has started: {self._counted(server)}", failed=False))
+            elif now.words != failure.words:
+                news.append(StartNews(now.words, failed=True))
+        return tuple(news)
+
+    def _start(self, server: ToolServer, is_stopped: IsStopped = never, until_s: float = math.inf) -> None:
+        """Start a server and note its tools, or why it has none; nothing new if it takes longer than until then."""
+        begun_s = time.monotonic()
+
+        def is_over() -> bool:
+            return is_stopped() or time.monotonic() > until_s
+
+        try:
+            found = self._connections.tools(server, is_over)
+            if self._tools is not None and (n_tools := len(self._tools) + len(found)) > MOST_TOOLS:
+                raise ToolServerFailed(f"with {server.name} there are {n_tools} tools; {MOST_TOOLS} are the most")
+            self._found[server.name] = found
+            self._failed.pop(server.name, None)
+        except ToolServerFailed as reason:
+            if is_stopped():
+                return
+            now_s, before = time.monotonic(), self._failed.get(server.name)
+            words = before.words if before is not None and now_s > until_s else str(reason)
+            self._failed[server.name] = _Failure(words, now_s + REST * (now_s - begun_s))
+
+    def _counted(self, server: ToolServer) -> str:
+        n_tools = len(self._found[server.name])
+        return "1 tool" if n_tools == 1 else f"{n_tools} tools"
+
+    def _named(self) -> Mapping[str, OfferedTool]:
+        found = [tool for server in self._servers for tool in self._found.get(server.name, ())]
+        return {tool.name: tool for tool in named(found, is_prefixed=self._is_prefixed)}
 
     def call(self, name: str, arguments: str, is_stopped: IsStopped = never) -> ToolResult:
         """Call a tool by the name that the model knows; `arguments` is the text of a JSON object.

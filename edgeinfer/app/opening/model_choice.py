@@ -182,8 +182,11 @@ def _pull_starter(
         )
 
 
-def _find_or_pull(store: ModelStore, wanted: str, face: OpeningFace | None) -> LocalModel:
-    """The model called `wanted`; pulled if it is not here yet and a source with a scheme or a known short name."""
+def found_or_source(store: ModelStore, wanted: str) -> LocalModel | None:
+    """The model called `wanted`; None if it is not here, and a source with a scheme or a known short name.
+
+    Raises ModelNotFound for anything else.
+    """
     try:
         return store.find(wanted)
     except ModelNotFound as error:
@@ -196,4 +199,9 @@ def _find_or_pull(store: ModelStore, wanted: str, face: OpeningFace | None) -> L
             near = near_names(wanted)[:MOST_NEAR]
             raise ModelNotFound(f"{error}; such as {' or '.join(near)}" if near else str(error)) from None
         parse_source(wanted)
-    return pull_model(store, wanted, face=face)
+    return None
+
+
+def _find_or_pull(store: ModelStore, wanted: str, face: OpeningFace | None) -> LocalModel:
+    """The model called `wanted`, pulled if it is not here yet."""
+    return found_or_source(store, wanted) or pull_model(store, wanted, face=face)

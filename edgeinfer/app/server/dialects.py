@@ -41,7 +41,6 @@ NEUTRAL: Mapping[str, object] = MappingProxyType(
         "top_a": 0,
         "min_tokens": 0,
         "use_beam_search": False,
-        "ignore_eos": False,
         "stop_token_ids": [],
         "bad_words": [],
         "allowed_token_ids": [],
@@ -88,7 +87,8 @@ class Dialects(BaseModel):
 
     `n_probs`: log probabilities of this many likely tokens with each token, in llama-server's form; with
     `post_sampling_probs` probabilities of those that could have been drawn. `id_slot`: which slot keeps the name of
-    what the answer leaves in the cache. `return_progress`, `timings_per_token`: told in streams.
+    what the answer leaves in the cache. `return_progress`, `timings_per_token`: told in streams. `ignore_eos`: the
+    answer goes on to its limit.
     """
 
     model_config = ConfigDict(extra="ignore")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.models.text.gap_tokens import GapTokens
+from edgeinfer.models.text.gap_tokens import STEPS, GapTokens, rounded_up
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
@@ -31,7 +31,9 @@ def gap_prompt(
 ) -> list[int]:
     """The prompt for what is between two texts. `files`: names and texts of other files, the nearest last.
 
-    Of texts that do not fit beside `most_tokens` of an answer, what is far from the gap is left out. Raises APIError.
+    Of texts that do not fit beside `most_tokens` of an answer, what is far from the gap is left out; other files have
+    half of the context at most. The order is llama.cpp's, but for the token that begins a text: it begins ours, where
+    llama.cpp has the other files before it. Raises APIError.
     """
     gap = GapTokens.of(llm.prompts.tokenizer.vocabulary.gap)
     if gap is None:
@@ -41,9 +43,18 @@ def gap_prompt(
     bos = [vocabulary.bos_id] if vocabulary.add_bos and vocabulary.bos_id is not None else []
     most = max(0, n_context - len(bos) - (ROOM if most_tokens is None else min(most_tokens, n_context // 2)))
     prompt = gap.prompt(_tokens(before, llm), _tokens(after, llm), most)
-    room = most - len(prompt)
     extra = _extra_tokens(gap, files, llm) if files else []
-    return [*bos, *extra[max(0, len(extra) - room) :], *prompt]
+    return [*bos, *extra[max(0, len(extra) - _room(n_context, n_context - most + len(prompt))) :], *prompt]
+
+
+def _room(n_context: int, n_taken: int) -> int:
+    """The most tokens of other files beside `n_taken`.
+
+    The same for a request that only has them read as for the gap, and while somebody types: a prompt that begins
+    elsewhere would be read again.
+    """
+    taken = max(n_context // 2, rounded_up(n_taken, max(1, n_context // STEPS)))
+    return max(0, n_context - taken)
 
 
 def _tokens(text: str | Sequence[int], llm: LLM) -> Sequence[int]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Pooling = Literal["mean", "first", "last", "none"]
 """How embeddings are made of the rows of tokens; as in `engine.embedding`, which is slow to import."""
-Part = Literal["page", "slots", "metrics"]
+Part = Literal["page", "slots", "metrics", "pull"]
 """Parts of the server that can be off."""
 
 

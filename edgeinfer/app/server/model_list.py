@@ -72,13 +72,20 @@ class ModelList:
         return any(model.path == each.path for each in own)
 
     def models(self) -> list[LocalModel]:
-        """All models: the default one first, then presets, then the store's, but the files of these."""
+        """All models: the default one first, then presets, then the store's that these do not hide."""
+        return self._own_and_others()[0]
+
+    def _own_and_others(self) -> tuple[list[LocalModel], list[LocalModel]]:
+        """The models that are listed, and the store's that are hidden."""
         own = {key_of(self.default): self.default}
-        if self.presets is not None:
-            own |= {key_of(preset.model): preset.model for preset in self.presets.by_name.values()}
-        paths, names = {model.path for model in own.values()}, {model.name.casefold() for model in own.values()}
-        others = [each for each in self._listed() if each.path not in paths and each.name.casefold() not in names]
-        return [*own.values(), *others]
+        hidden = set() if self.preset_of(self.default) else {self.default.path}
+        for preset in () if self.presets is None else self.presets.by_name.values():
+            own[key_of(preset.model)] = preset.model
+            hidden.update(preset.hidden)
+        names = {model.name.casefold() for model in own.values()}
+        others = [each for each in self._listed() if each.name.casefold() not in names]
+        shown = [each for each in others if each.path not in hidden]
+        return [*own.values(), *shown], [each for each in others if each.path in hidden]
 
     def first_models(self) -> list[LocalModel]:
         """The models to open when the server starts."""
@@ -94,11 +101,12 @@ class ModelList:
         assert name is not None
         plain = name.removesuffix(f":{LATEST}")
         names = {each.casefold() for each in (model_name(plain), plain, name, f"{name}:{LATEST}", f"hf:{plain}")}
-        models = self.models()
-        for key in (_name, self._alias(names), _without_quant, _source, _file):
-            for model in models:
-                if key(model).casefold() in names:
-                    return model
+        models, hidden = self._own_and_others()
+        for among in (models, hidden):
+            for key in (_name, self._alias(names), _without_quant, _source, _file):
+                for model in among:
+                    if key(model).casefold() in names:
+                        return model
         known = ", ".join(model.name for model in models[:10])
         raise APIError(404, f"there is no model {name!r}; there are: {known}", "model_not_found", "model")
 

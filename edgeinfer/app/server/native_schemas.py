@@ -6,7 +6,6 @@ In: JSON. Out: a validated request, prompts as texts or tokens, options. Fields 
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -49,17 +48,11 @@ class NativeRequest(NativeSampling):
 
 def native_options(body: NativeSampling, defaults: Options, llm: LLM) -> Options:
     """The engine options of a request; an answer of no tokens is one of one token, which is not shown."""
-    plain = body.model_copy(update={"n_predict": None, "ignore_eos": None})  # they are seen to here
+    plain = body.model_copy(update={"n_predict": None})  # it is seen to here
     if body.samplers is not None:
         plain.samplers = [name for name in sampler_names(body.samplers) if name != JOINING]
     options = options_of(plain, defaults, None if body.limit is None else body.limit or 1)
-    options = llm.prompts.with_tokens(options)
-    if body.ignore_eos:
-        forbidden: dict[int | str, float] = dict.fromkeys(
-            sorted(llm.prompts.tokenizer.vocabulary.end_of_generation), -inf
-        )
-        options["logit_bias"] = {**options.get("logit_bias", {}), **forbidden}
-    return options
+    return llm.prompts.with_tokens(options)
 
 
 def is_several(prompt: Any) -> bool:

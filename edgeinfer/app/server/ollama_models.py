@@ -8,19 +8,22 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_wire import time_text
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import BadGGUF, EdgeInferError
 from edgeinfer.models.author_sampling import author_sampling
 from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.file_facts import quant_name
 from edgeinfer.models.local_model import LATEST
 from edgeinfer.models.ollama_params import ollama_params
+from edgeinfer.models.text.gap_tokens import GapTokens
 from edgeinfer.models.text.thought_formats import thoughts_of
+from edgeinfer.models.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from edgeinfer.models.gguf import Header
@@ -168,7 +171,15 @@ def _capabilities(header: Header, template: str) -> list[str]:
     architecture = header.metadata.text("general.architecture", "")
     if f"{architecture}.pooling_type" in header.metadata:
         return ["embedding"]
-    return ["completion", "tools", *(["thinking"] if thoughts_of(template) is not None else [])]
+    more = {"insert": _fills_gaps(header), "thinking": thoughts_of(template) is not None}
+    return ["completion", "tools", *(name for name, is_there in more.items() if is_there)]
+
+
+def _fills_gaps(header: Header) -> bool:
+    """Whether a model has tokens for filling in gaps."""
+    with suppress(BadGGUF):  # a file without a vocabulary
+        return GapTokens.of(Vocabulary.from_metadata(header.metadata).gap) is not None
+    return False
 
 
 def _metadata(header: Header, *, verbose: bool) -> Record:

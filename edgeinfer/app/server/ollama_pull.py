@@ -35,7 +35,8 @@ Step = tuple[int, int | None]
 def source_of(name: str, state: ServerState) -> str | None:
     """Where a model comes from; None if it is here. Raises ModelNotFound.
 
-    Files of this computer are named only to a server that no other computer reaches. Raises APIError for them.
+    Files of this computer are named only to a server that no other computer reaches. Raises APIError for them, and for
+    all that is not here where clients may pull nothing.
 
     A name of the hub is one of ours; other names of Ollama are found if the model is on this computer, in the store or
     among those that Ollama has pulled, for edgeinfer does not download from Ollama's registry.
@@ -50,6 +51,14 @@ def source_of(name: str, state: ServerState) -> str | None:
             source = parse_source(name)  # raises what would work
         except (OSError, ValueError):  # no name of a file either, such as one that is too long
             raise ModelNotFound(f"no model is called {name[:80]!r}") from None
+        if "pull" in state.options.without:
+            raise APIError(
+                403,
+                f"{name[:80]!r} is not here, and this server pulls no models for clients (`edgeinfer serve --without "
+                "pull`); on its own computer, `edgeinfer pull` does",
+                None,
+                "model",
+            ) from None
         if isinstance(source, PathSource) and not state.options.is_local:
             raise APIError(
                 403, "other computers reach this server, so that no path is taken: name a source", None, "model"

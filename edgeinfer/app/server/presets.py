@@ -1,8 +1,8 @@
 """Presets: models under names of their own, with how each is loaded and answers, from one TOML file.
 
 In: a file with a table for each model, [defaults] for all, and `default`, the name of the model for requests that name
-none; the settings of the command line, which come first. Out: `Presets`. A mistake is told with its line and table.
-Opens no model, and pulls none.
+none, or an INI file of llama-server's; the settings of the command line, which come first. Out: `Presets`. A mistake is
+told with its line and table. Opens no model, and pulls none.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
 from edgeinfer.app.opening.loading import answer_options, check_template
+from edgeinfer.app.server.llama_presets import tables_of
 from edgeinfer.app.server.ollama_schemas import KeepAlive
 from edgeinfer.app.server.ollama_wire import kept_s
 from edgeinfer.errors import BadSetting, EdgeInferError, ModelNotFound
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
 
 DEFAULTS, DEFAULT = "defaults", "default"
 """The table for all models, and the key of the default model's name."""
-SHARED_KEYS = ("keep_alive",)
-OWN_KEYS = ("model", "aliases", *SHARED_KEYS, "load_on_startup")
+SHARED_KEYS = ("keep_alive", "load_on_startup", "hides")
+OWN_KEYS = ("model", "aliases", *SHARED_KEYS)
 """Keys of a table that are no settings."""
 GROUPS = ("generation", "load")
 LEFT_OUT = ("system",)
 """Settings that a server does not have: clients send their own."""
 KEEP_ALIVE = TypeAdapter(KeepAlive)
+Hides = Literal["file", "all", "none"]
+"""Which models of the store are not listed beside a preset: its own file, those that it drafts from too, or none."""
+INI = ".ini"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class Preset:
     """A model that is called as its table is.
 
     `settings`: how it is loaded and answers. `keep_s`: seconds without use after which it is closed (None: never); it
-    counts if `has_keep_s`. `opens_at_start`: None if the table does not say.
+    counts if `has_keep_s`. `opens_at_start`: None if the table does not say. `hidden`: files that are not listed beside
+    it.
     """
 
     model: LocalModel
@@ -52,6 +57,7 @@ class Preset:
     keep_s: float | None = None
     has_keep_s: bool = False
     opens_at_start: bool | None = None
+    hidden: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ def read_presets(path: Path, settings: Settings) -> Presets:
 
     try:
         text = path.read_text(encoding="utf-8")
-        tables = tomllib.loads(text)
+        tables, text = tables_of(text, path) if path.suffix.lower() == INI else (tomllib.loads(text), text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
         raise BadSetting(f"{path} is not valid TOML: {reason}") from None
     except OSError as reason:
@@ -152,7 +158,9 @@ class _Reader:
         for key, value in table.items():
             if key in OWN_KEYS:
                 continue
-            if key in ("lora", "draft_from") and isinstance(value, list):
+            if key == "draft_from" and isinstance(value, list):
+                value = [self._draft(name, part) if isinstance(part, str) else part for part in value]
+            elif key == "lora" and isinstance(value, list):
                 value = [self._placed(part) if isinstance(part, str) else part for part in value]
             elif key in ("lora", "draft_from", "chat_template_file") and isinstance(value, str):
                 value = self._placed(value)
@@ -171,18 +179,27 @@ class _Reader:
             check_template(settings.load)
         except EdgeInferError as reason:
             self._refuse(name, "chat_template" if settings.load.chat_template else "chat_template_file", f"{reason}")
+        model = replace(self._model(name, table.get("model")), name=name)
         starts = table.get("load_on_startup")
         if starts is not None and not isinstance(starts, bool):
             self._refuse(name, "load_on_startup", f"load_on_startup needs true or false, not {starts!r}")
         keep = table.get("keep_alive")
         return Preset(
-            replace(self._model(name, table.get("model")), name=name),
+            model,
             settings,
             self._aliases(name, table.get("aliases", [])),
             None if keep is None else self._seconds(name, keep),
             keep is not None,
             starts,
+            self._hidden(name, table.get("hides", "file"), model, settings),
         )
+
+    def _hidden(self, name: str, hides: object, model: LocalModel, settings: Settings) -> tuple[Path, ...]:
+        """The files of models that are not listed beside a preset. Raises BadSetting."""
+        if hides not in get_args(Hides):
+            self._refuse(name, "hides", f"hides needs {', '.join(get_args(Hides))}, not {hides!r}")
+        drafts = map(Path, settings.load.draft_from if hides == "all" else ())
+        return () if hides == "none" else (model.path, *drafts)
 
     def _model(self, name: str, wanted: object) -> LocalModel:
         """The file of a model. Raises BadSetting if it is not on this machine."""
@@ -194,6 +211,16 @@ class _Reader:
             return ModelStore().find(self._placed(wanted))
         except (ModelNotFound, OSError, ValueError) as reason:
             self._refuse(name, "model", f"model: {reason}")
+
+    def _draft(self, name: str, wanted: str) -> str:
+        """The path of what is drafted from, which may be a model by its name or source. Raises BadSetting."""
+        placed = self._placed(wanted)
+        if Path(placed).expanduser().exists():
+            return placed
+        try:
+            return str(ModelStore().find(placed).path)
+        except (ModelNotFound, OSError, ValueError) as reason:
+            self._refuse(name, "draft_from", f"draft_from: {reason}")
 
     def _aliases(self, name: str, value: object) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else value

@@ -210,7 +210,9 @@ def shared_fields(body: Sampling) -> dict[str, Any]:
     return body.model_dump(include=names, exclude_none=True)
 
 
-SAME = frozenset({"temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty", "grammar"})
+SAME = frozenset(
+    {"temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty", "grammar", "ignore_eos"}
+)
 """Fields with the same name and meaning in the engine."""
 
 

@@ -2,7 +2,7 @@
 
 In: options, a function that opens models. Out: an exit code. As a sidecar of another program, the server prints its
 address as one line of JSON and ends with that program, however that program ends; PARENT_GRACE_S seconds later the
-process exits, whatever it is doing. uvicorn handles signals.
+process exits, whatever it is doing. uvicorn handles signals; after SIGTERM the exit code is 0.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.listening import ServerOptions, listen_all, url_of
 from edgeinfer.app.server.model_list import ModelList, key_of
 from edgeinfer.app.server.model_pool import ModelPool, OpenModel
+from edgeinfer.app.server.orderly_end import unwound_by_sigterm
 from edgeinfer.app.server.pooled_model import PoolLimits
 from edgeinfer.app.server.presets import given_options
 from edgeinfer.app.server.served_tools import ServedTools
@@ -59,6 +60,13 @@ class Sidecar:
     idle_timeout_s: float | None = None
 
 
+def log_to_stderr() -> None:
+    """Log what the server does. Not each request to an MCP server, whose address may hold a secret."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for name in ("uvicorn", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
 def run_server(
     options: ServerOptions, sidecar: Sidecar, names: ModelList, open_model: OpenModel, settings: Settings
 ) -> int:
@@ -70,8 +78,7 @@ def run_server(
     keep_one_arena()
     listeners = listen_all(options.addresses, options.port)
     sys.setswitchinterval(SWITCH_S)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    log_to_stderr()
 
     async def serve() -> int:
         pool = ModelPool(open_model, names, _limits(options), settings.load)
@@ -99,8 +106,9 @@ def run_server(
         return await _code(begin)
 
     try:
-        with RunningNote(address=f"{url_of(listeners[0])}/v1"):
+        with unwound_by_sigterm(), RunningNote(address=f"{url_of(listeners[0])}/v1"):
             return asyncio.run(serve())
+        return 0
     finally:
         for listener in listeners:
             listener.close()

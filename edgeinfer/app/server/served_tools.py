@@ -1,8 +1,9 @@
 """Tools of MCP servers that clients may call: those that the user trusts, as nobody is asked for each call.
 
 The page asks the person, so that it may call the others too. In: servers, calls from the event loop. Out: descriptions
-in llama-server's form, results. Servers are started when the tools are first asked for, and calls wait in threads of
-their own, so that answers keep theirs. Knows no HTTP.
+in llama-server's form, results. Servers are started when the tools are first asked for; those that failed are tried
+again when the tools are listed, or one is called that is not there. Calls wait in threads of their own, so that answers
+keep theirs. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -35,35 +36,36 @@ class ServedTools:
     def __init__(self, servers: Sequence[ToolServer]) -> None:
         self._servers = tuple(servers)
         self._threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="tools")
-        self._lock, self._starting = threading.Lock(), threading.Lock()
+        self._lock, self._starting, self._trying = threading.Lock(), threading.Lock(), threading.Lock()
         self._connections: Connections | None = None
         self._toolbox: Toolbox | None = None
         self._is_closed = False
 
     async def listed(self) -> list[Record]:
         """What the tools are. Raises APIError if the server is ending."""
-        tools = await self._in_thread(self._trusted) if self._servers else {}
+        tools = await self._in_thread(lambda: _trusted(self._tried_again())) if self._servers else {}
         return [_described(tool) for tool in tools.values()]
 
     async def call(self, name: str, arguments: Mapping[str, Any], is_stopped: IsStopped) -> ToolResult:
         """Call a tool, until `is_stopped`. Raises APIError if there is none of this name."""
-        tools = await self._in_thread(self._trusted) if self._servers else {}
-        if name not in tools or self._toolbox is None:
+        toolbox = await self._in_thread(lambda: self._having(name)) if self._servers else None
+        tools = _trusted(toolbox) if toolbox is not None else {}
+        if name not in tools or toolbox is None:
             known = ", ".join(tools) or "none; `edgeinfer serve --mcp` and `trusted` in the configuration file add some"
             raise APIError(404, f"there is no tool {name!r}; there are: {known}", "tool_not_found", "tool")
-        toolbox, text = self._toolbox, json.dumps(arguments)
+        text = json.dumps(arguments)
         return await self._in_thread(lambda: toolbox.call(name, text, is_stopped))
 
     async def offered(self) -> tuple[tuple[OfferedTool, ...], tuple[str, ...]]:
         """All tools, trusted or not, and why servers could not be used. Raises APIError if the server is ending."""
         if not self._servers:
             return (), ()
-        toolbox = await self._in_thread(self._opened)
-        return tuple(toolbox.tools.values()), tuple(toolbox.failures)
+        toolbox = await self._in_thread(self._tried_again)
+        return tuple(toolbox.tools.values()), toolbox.failures
 
     async def call_allowed(self, name: str, arguments: str, is_stopped: IsStopped) -> ToolResult:
         """Call a tool that the person allowed; `arguments` is the text of a JSON object. Raises as `listed`."""
-        toolbox = await self._in_thread(self._opened)
+        toolbox = await self._in_thread(lambda: self._having(name))
         return await self._in_thread(lambda: toolbox.call(name, arguments, is_stopped))
 
     def close(self) -> None:
@@ -83,10 +85,18 @@ class ServedTools:
             raise APIError(503, "the server is ending") from None
         return await running
 
-    def _trusted(self) -> dict[str, OfferedTool]:
-        """The tools by name; servers are started the first time."""
-        tools = self._opened().tools
-        return {name: tool for name, tool in tools.items() if tool.remote.server.trusts(tool.remote.name)}
+    def _having(self, name: str) -> Toolbox:
+        """The tools; if none has this name, its server may have failed, and is tried again."""
+        toolbox = self._opened()
+        return toolbox if name in toolbox.tools else self._tried_again()
+
+    def _tried_again(self) -> Toolbox:
+        """The tools, with those of servers that failed before and can be started now."""
+        toolbox = self._opened()
+        with self._trying:
+            for news in toolbox.try_again():
+                LOG.log(logging.WARNING if news.failed else logging.INFO, "%s", news.text)
+        return toolbox
 
     def _opened(self) -> Toolbox:
         from edgeinfer.app.mcp.connections import Connections
@@ -99,12 +109,17 @@ class ServedTools:
                         raise APIError(503, "the server is ending")
                     self._connections = self._connections or Connections()
                 toolbox = Toolbox(self._servers, self._connections, is_prefixed=True)
-                n_trusted = sum(tool.remote.server.trusts(tool.remote.name) for tool in toolbox.tools.values())
+                n_trusted = len(_trusted(toolbox))
                 for failure in toolbox.failures:
                     LOG.warning("%s", failure)
                 LOG.info("%d of %d tools are trusted, so that clients may call them", n_trusted, len(toolbox.tools))
                 self._toolbox = toolbox
             return self._toolbox
+
+
+def _trusted(toolbox: Toolbox) -> dict[str, OfferedTool]:
+    """The tools by name that clients may call."""
+    return {name: tool for name, tool in toolbox.tools.items() if tool.remote.server.trusts(tool.remote.name)}
 
 
 def _described(tool: OfferedTool) -> Record:

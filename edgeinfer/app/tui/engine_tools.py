@@ -15,14 +15,14 @@ from edgeinfer.app.mcp.answering import Permission, ToolAnswering, ToolFace
 from edgeinfer.app.mcp.connections import LOOK_S
 from edgeinfer.app.sessions.records import MadeCall, ToolRound
 from edgeinfer.app.tui.engine_answer import JobAnswer, Make
-from edgeinfer.app.tui.engine_messages import AnswerJob, CallAsked, CallBegun, CallMade, RoundBegun
+from edgeinfer.app.tui.engine_messages import AnswerJob, CallAsked, CallBegun, CallMade, Notified, RoundBegun
 from edgeinfer.app.tui.text.calls import ShownText
 
 if TYPE_CHECKING:
     from textual.message import Message as AppMessage
 
     from edgeinfer.app.mcp.chat_tools import ChatTools
-    from edgeinfer.app.mcp.toolbox import OfferedTool, ToolResult
+    from edgeinfer.app.mcp.toolbox import OfferedTool, StartNews, ToolResult
     from edgeinfer.app.tui.engine import AnswerStream, ModelSession, Runs
     from edgeinfer.models.text import Message
 
@@ -39,7 +39,7 @@ class ToolAnswerJob(JobAnswer):
         self._noted: AnswerStream | None = None  # the last stream that called tools
 
     def generate(self) -> None:
-        toolbox = self._tools.wait(self.job.stopped.is_set)
+        toolbox = self._tools.wait(self.job.stopped.is_set, self._tell_news)
         if toolbox is None:
             super().generate()
             return
@@ -92,6 +92,9 @@ class ToolAnswerJob(JobAnswer):
             with suppress(queue.Empty):
                 return answers.get(timeout=LOOK_S)
         return Permission.NO
+
+    def _tell_news(self, news: StartNews) -> None:
+        self._post(Notified(news.text, is_error=news.failed))
 
     def _tell(self, name: str, arguments: str, result: ToolResult) -> None:
         self._post(CallMade(self.job.number, MadeCall(name, arguments or "{}", result.text, result.failed)))

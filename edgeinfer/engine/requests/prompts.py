@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
+from math import inf
 from operator import index
 from typing import Any
 
@@ -100,7 +101,8 @@ class Prompts:
     def _told(self, options: Options) -> ChatOptions:
         """How options have a conversation told. Raises BadSetting."""
         several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
-        tools = ToolUse.of(options.get("tools"), choice, several, self.template)
+        has_schema = options.get("schema") is not None
+        tools = ToolUse.of(options.get("tools"), choice, several, self.template, has_schema=has_schema)
         variables = _checked_variables(options.get("template_variables") or {})
         return ChatOptions(tools, variables, options.get("parse_special", False))
 
@@ -183,12 +185,18 @@ class Prompts:
         )
 
     def with_tokens(self, options: Options) -> Options:
-        """Options whose `logit_bias` names tokens by number: a text stands for each of its tokens."""
-        bias: Any = options.get("logit_bias")
-        if not isinstance(bias, Mapping) or not any(isinstance(key, str) for key in bias):
+        """Options whose `logit_bias` names tokens by number: a text stands for each of its tokens.
+
+        It also forbids the tokens that `ignore_eos` is about.
+        """
+        bias: Any = options.get("logit_bias", {})
+        if not isinstance(bias, Mapping):
             return options
         told = {key: (key,) if not isinstance(key, str) else self._tokens_of(key) for key in bias}
-        return {**options, "logit_bias": {token: bias[key] for key, tokens in told.items() for token in tokens}}
+        biases: dict[int | str, float] = {token: bias[key] for key, tokens in told.items() for token in tokens}
+        if options.get("ignore_eos"):
+            biases |= dict.fromkeys(sorted(self.tokenizer.vocabulary.end_of_generation), -inf)
+        return {**options, "logit_bias": biases} if biases else options
 
     def _tokens_of(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special=False, parse_special=True)

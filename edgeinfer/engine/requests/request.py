@@ -24,6 +24,7 @@ from edgeinfer.steps import Progress, no_progress
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "after_sampling", "schema", "grammar", "regex", "keeps_all"),
     *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora", "parse_special"),
+    "ignore_eos",
 )
 
 MOST_LOGPROBS = 20
@@ -57,7 +58,8 @@ class Options(TypedDict, total=False):
     which the model is made to answer; without effect on models that have none. lora: scales of LoRA adapters by number
     or name, 0 for those not named; None: those of the model. parse_special: special tokens that are spelled in a text
     become those tokens; by default they do in a text to continue, and not in the messages of a conversation, where they
-    could end a turn or begin another. logit_bias: by token; a text stands for each of its tokens.
+    could end a turn or begin another. logit_bias: by token; a text stands for each of its tokens. ignore_eos: the
+    tokens with which an answer ends are forbidden, so that it goes on to a limit or a stop text.
     """
 
     temperature: float
@@ -86,6 +88,7 @@ class Options(TypedDict, total=False):
     max_thought_tokens: int | None
     parse_special: bool
     lora: AdapterScales | None
+    ignore_eos: bool
 
 
 @dataclass(frozen=True, slots=True)

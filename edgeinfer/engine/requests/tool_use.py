@@ -40,9 +40,18 @@ class ToolUse:
 
     @classmethod
     def of(
-        cls, tools: Sequence[Mapping[str, Any]] | None, choice: str, several: bool, template: ChatTemplate
+        cls,
+        tools: Sequence[Mapping[str, Any]] | None,
+        choice: str,
+        several: bool,
+        template: ChatTemplate,
+        *,
+        has_schema: bool = False,
     ) -> ToolUse | None:
-        """The functions that the options ask for; None if none may be called. Raises BadSetting."""
+        """The functions that the options ask for; None if none may be called. Raises BadSetting.
+
+        `has_schema`: an answer that is no call follows a schema, so that nothing may be written but calls and that.
+        """
         functions = functions_of(tools or ())
         names = [function.name for function in functions]
         if taken := [name for name in names if name in CHOICES]:
@@ -57,7 +66,7 @@ class ToolUse:
             functions = [function for function in functions if function.name == choice]
         found = next(filter(None, map(format_of, template.sources.values())), None)
         required = choice != "auto"
-        if found is not None and required and not is_enforceable(found[1], functions):
+        if found is not None and (required or has_schema) and not is_enforceable(found[1], functions):
             found = None  # no grammar enforces these calls; those of the fallback can be enforced
         form = TOOL_FORMATS.get(FALLBACK) if found is None else found[1]
         several = several and choice not in names

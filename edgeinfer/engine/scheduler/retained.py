@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.errors import DoesNotFit, EdgeInferError, EngineClosed
@@ -79,10 +81,17 @@ class Prefixes:
             self._close(self._kept[0])
 
     def copy(self, cached: CachedSequence, tokens: Sequence[int], scales: tuple[float, ...]) -> None:
-        """As `begin`, leaving what is kept as it is."""
+        """As `begin`, leaving what is kept as it is; a text that is too short to be kept is read."""
         donor, n_same = self.best(cached, tokens, scales)
         if donor is not None:
             cached.share(donor, n_same)
+        elif 0 < len(tokens) <= LEAST_SHARED:  # the last one of an answer is not cached
+            cached.keep_prefix(tokens, scales)
+            for first in range(0, len(tokens), cached.max_tokens):
+                part = tokens[first : first + cached.max_tokens]
+                batch = cached.chain(part, wants_logits=False)
+                cached.evaluate(batch)
+                cached.commit(batch, np.arange(len(part), dtype=np.int32))
 
     def restore(self, tokens: Sequence[int], state: bytes, scales: tuple[float, ...]) -> None:
         """Keep a saved sequence; others give up their memory if need be. Raises as `CachedSequence.restore`."""

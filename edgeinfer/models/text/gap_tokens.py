@@ -10,11 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Ids = tuple[int | None, ...]
+STEPS = 16
+"""A prompt that does not fit is cut by multiples of its room over this."""
 _DECLARED = (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle"), ("fim_rep",), ("fim_sep",))
+
+
+def _texts(part: str, of_deepseek: str, short: str) -> tuple[str, ...]:
+    """How models write the token before a part."""
+    words = (f"<|fim_{part}|>", f"<fim-{part}>", f"<fim_{part}>", f"<｜fim▁{of_deepseek}｜>")
+    return (*words, f"<{short}>", f"▁<{short}>", f"<|code_{part}|>", f"<|{part}|>")
+
+
 _TEXTS = (
-    ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>"),
-    ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>"),
-    ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>"),
+    _texts("prefix", "begin", "PRE"),
+    _texts("suffix", "hole", "SUF"),
+    _texts("middle", "end", "MID"),
     ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
     ("<|file_sep|>",),
 )
@@ -49,10 +59,16 @@ class GapTokens:
     def prompt(self, before: Sequence[int], after: Sequence[int], most: int) -> list[int]:
         """The prompt for what is between two texts, of at most `most` tokens: the nearest of each are kept.
 
-        A quarter is for what follows, if that much is there on both sides.
+        A quarter is for what follows, if that much is there on both sides. What goes before is cut in steps, so that
+        the prompt begins as the one before did while somebody types, and is not read again.
         """
         room = max(0, most - 3)
         n_after = min(len(after), max(room // 4, room - len(before)))
-        n_before = min(len(before), room - n_after)
-        kept = before[len(before) - n_before :]
-        return [self.prefix, *kept, self.suffix, *after[:n_after], self.middle]
+        n_left_out = rounded_up(max(0, len(before) - (room - n_after)), max(1, room // STEPS))
+        kept = before[n_left_out:]
+        return [self.prefix, *kept, self.suffix, *after[: room - len(kept)], self.middle]
+
+
+def rounded_up(number: int, step: int) -> int:
+    """The least multiple of `step` that is not below a number."""
+    return -(-number // step) * step

@@ -22,8 +22,9 @@ from edgeinfer.app.tui.screens.viewer import ViewerScreen
 from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import branch, last, quiet, say, wait_until
 from tests.app.tui.scripted import Script
-from tests.unit.app.mcp.conftest import PATHS, PROGRAM, require_package
+from tests.unit.app.mcp.conftest import PATHS, PROGRAM, late_server, require_package, restless
 
+__all__ = ["restless"]  # a fixture
 Make = Callable[..., ChatApp]
 NewTools = Callable[..., ChatTools]
 ADD = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
@@ -211,6 +212,26 @@ async def test_servers_that_fail_are_told_and_the_chat_goes_on(
         await say(pilot, "/tools")
         await wait_until(pilot, lambda: isinstance(app.screen, ViewerScreen))
         assert "failed: broken ended" in str(app.screen.query_one("#viewer-text").render())
+
+
+async def test_a_server_that_failed_is_tried_again_with_the_next_question(
+    make: Make, restless: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script("Hello.", calls(ADD), "3")
+    file, told = tmp_path / "file", []
+    tools = ChatTools([late_server(file, trusted=None)])
+    app = make(script, tools=tools)  # which closes them
+    monkeypatch.setattr(app.chat_screen, "tell", lambda text, is_error=False: told.append((text, is_error)))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        await wait_until(pilot, lambda: any("not yet" in text and is_error for text, is_error in told))
+        file.write_text("")
+        await say(pilot, "Add")
+        await quiet(app, pilot)
+        assert (last(app).text, last(app).rounds[0].calls) == ("3", (ADDED,))
+        await wait_until(pilot, lambda: told[-1] == ("late has started: 9 tools", False))
+        assert tools.failures == ()
 
 
 async def test_without_any_tool_that_works_it_is_a_plain_chat(make: Make, tools: NewTools) -> None:

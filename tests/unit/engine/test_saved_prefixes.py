@@ -8,6 +8,7 @@ import pytest
 
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.scheduler.retained import LEAST_SHARED
 from edgeinfer.errors import EdgeInferError, EngineClosed
 from tests.conftest import write_tiny_llama
 
@@ -45,6 +46,24 @@ def test_of_a_text_only_what_is_cached_is_saved(tiny_model: Path, tmp_path: Path
         other = (*tokens[:40], *reversed(tokens[40:]))
         assert llm.save_prefix(other, tmp_path / "other") == 40
         assert llm.save_prefix(tokens[::-1], tmp_path / "none") == 0
+        assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_text_too_short_to_stay_cached_is_saved_whole(tiny_model: Path, tmp_path: Path, device: str) -> None:
+    """The file holds what a session would have saved of it."""
+    path, own = tmp_path / "short", tmp_path / "own"
+    with load(tiny_model, device=device) as llm:
+        tokens = llm.tokenize("the hen")
+        assert 0 < len(tokens) < LEAST_SHARED
+        assert llm.save_prefix(tokens, path) == len(tokens)
+        with llm.session() as session:
+            session.complete("the hen", temperature=0.0, max_tokens=1).read()
+            session.save(own)
+    assert path.read_bytes() == own.read_bytes()
+    with load(tiny_model, device=device) as llm:
+        assert llm.restore_prefix(path) == (tuple(tokens), None)
+        assert llm.save_prefix((), tmp_path / "none") == 0
         assert not (tmp_path / "none").exists()
 
 

@@ -8,12 +8,22 @@ import * as server from "./server.js";
 /** How much of an answer there is. */
 export const sizeOf = ({ text, thoughts, tool_calls }) => text.length + (thoughts?.length ?? 0) + (tool_calls?.length ?? 0);
 
+/** What is kept of a message's stream, so that it can be taken up: its id, and what was there before. */
+export const newStream = (id, { text, thoughts }) => ({ id, text: text.length, thoughts: thoughts?.length ?? 0 });
+
+/** Take back what a stream has added to a message, before it is told again. */
+function rewind(message) {
+  const { text, thoughts } = message.stream;
+  Object.assign(message, { text: message.text.slice(0, text), thoughts: message.thoughts?.slice(0, thoughts) || undefined });
+  delete message.tool_calls;
+}
+
 /**
- * Fill the message of `running` from the server; its state says how that has ended. `withKey`: asks for the key where
- * it is missing; `come`: called after each chunk.
+ * Fill the message of `running` from the server; its state says how that has ended. `body`: the request; null: its
+ * stream is taken up. `withKey`: asks for the key where it is missing; `come`: called after each chunk.
  */
 export async function stream(running, body, withKey, come) {
-  const { message, abort } = running;
+  const { message, abort } = running, { id } = message.stream;
   let reason = null;
   const take = (chunk) => {
     const [choice] = chunk.choices;
@@ -25,13 +35,19 @@ export async function stream(running, body, withKey, come) {
     if (chunk.timings) message.figures = figuresOf(chunk.timings, reason);
     come();
   };
+  const again = () => withKey(() => server.answerAgain(id, abort.signal, () => rewind(message), take));
   try {
-    await withKey(() => server.answer(body, abort.signal, take));
+    if (body) {
+      await withKey(() => server.answer(id, body, abort.signal, take)).catch((failure) => {
+        if (!(failure instanceof server.Broken)) throw failure;
+        return again().catch((later) => { throw [0, 404].includes(later.status) ? failure : later; });
+      });
+    } else await again();
     message.state = reason === "length" ? "cut" : "whole";
   } catch (failure) {
-    const isStopped = failure.name === "AbortError";
-    message.state = isStopped ? "stopped" : "failed";
-    if (!isStopped) message.fault = failure.message;
+    const isGone = !body && failure.status === 404; // the server was started again, or has forgotten it
+    message.state = failure.name === "AbortError" || isGone ? "stopped" : "failed";
+    if (message.state === "failed") message.fault = failure.message;
   }
 }
 

@@ -15,14 +15,28 @@ export class Calls {
   constructor(page) {
     this.page = page;
     this.tools = new Map();
+    this.failures = [];
+    this.isFound = false;
   }
 
-  /** Ask the server for its tools; why servers of tools failed. */
-  async find() {
-    const { tools, failures } = await server.mcpTools();
+  /** Whether answers of a chat should wait for tools that start, or are tried again. */
+  isMissing = (chat) => chat.settings.mcp !== false && (!this.isFound || this.failures.length > 0);
+
+  /** Ask the server for its tools, for which it tries those again that failed; what is new about them, in words. */
+  async find(signal) {
+    const had = new Set(this.servers()), before = this.failures;
+    const { tools, failures } = await server.mcpTools(signal);
     this.tools = new Map(tools.map((tool) => [tool.name, tool]));
-    return failures;
+    this.failures = failures;
+    this.isFound = true;
+    const begun = before.length ? this.servers().filter((name) => !had.has(name)) : [], told = failures.join("; ");
+    return [
+      ...(begun.length ? [`Tools have started: ${begun.join(", ")}`] : []),
+      ...(told && told !== before.join("; ") ? [`Tools are missing: ${told}`] : []),
+    ].join(". ");
   }
+
+  servers = () => [...new Set([...this.tools.values()].map((tool) => tool.server))];
 
   /** The functions that answers of a chat may call. */
   offered = (chat) => (chat.settings.mcp === false ? [] : [...this.tools.values()].map((tool) => tool.function));

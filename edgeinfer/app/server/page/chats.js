@@ -13,7 +13,7 @@ const HEADINGS = { user: "User", assistant: "Assistant", summary: "Summary", too
 const now = () => Date.now() / 1000;
 
 /** A random name; `crypto.randomUUID` is missing where a page comes without HTTPS from another computer. */
-const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+export const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** An empty chat. */
 export function newChat(system = "", settings = SETTINGS) {
@@ -130,7 +130,7 @@ export function figuresOf(timings, finishReason) {
 /** A chat as a file of JSON with all branches, which the page and `edgeinfer chat` import. */
 export function toJson(chat) {
   const { settings: { tools, ...settings }, ...kept } = chat;
-  const messages = chat.messages.map((message) => (message.state === "writing" ? { ...message, state: "stopped" } : message));
+  const messages = chat.messages.map((message) => (message.state === "writing" ? { ...message, state: "stopped", stream: undefined } : message));
   return `${JSON.stringify({ ...kept, settings: { ...settings, tools }, messages }, null, 1)}\n`;
 }
 

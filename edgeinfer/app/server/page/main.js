@@ -1,7 +1,7 @@
 // The page: chats at the side, the branch that is shown, and the answer that is being written.
 // In: what the person does, what the server streams. Out: the page, and chats in this browser's storage.
 
-import { sizeOf, stageOf, stream } from "./answers.js";
+import { newStream, sizeOf, stageOf, stream } from "./answers.js";
 import { Calls } from "./calls.js";
 import * as chats from "./chats.js";
 import { Composer } from "./composer.js";
@@ -53,12 +53,13 @@ class Page {
 
   // ---- chats ----
 
-  /** Show a chat. */
-  open(chat) {
+  /** Show a chat. An answer in the middle of which the page was closed is taken up, or has stopped. */
+  open(chat, takesUp = true) {
     this.chat = this.running?.chat.id === chat.id ? this.running.chat : chat;
-    for (const message of this.chat.messages) { // the page was closed in the middle of an answer
-      if (message.state === "writing" && message !== this.running?.message) message.state = "stopped";
-    }
+    const left = this.chat.messages.filter((message) => message.state === "writing" && message !== this.running?.message);
+    const found = takesUp && !this.running && left.find(({ stream: told }) => told && (told.free || told.id === storage.ownStream()));
+    for (const message of left) if (message !== found) message.state = "stopped";
+    if (found) this.run(this.chat, found, found.parent, null);
     $("title").value = this.chat.title;
     $("export").open = false;
     this.side.open(false);
@@ -179,28 +180,44 @@ class Page {
   /** Write an answer after `parent`, or go on with `message`. */
   async answer(parent, message = null) {
     if (this.running) return;
-    const { chat } = this, abort = new AbortController();
+    const { chat } = this, leaf = message?.number ?? parent;
     let body;
     try {
-      body = chats.requestBody(chat, message?.number ?? parent, this.calls.offered(chat));
+      body = chats.requestBody(chat, leaf, this.calls.offered(chat));
     } catch (reason) {
       this.tell(reason.message);
       return;
     }
     message ??= chats.add(chat, parent, "assistant", "", { model: chat.settings.model || this.models[0]?.id || null });
-    Object.assign(message, { state: "writing", figures: null, fault: undefined });
-    const running = { chat, message, abort, began: performance.now(), hasBegun: false, nBefore: sizeOf(message) };
-    this.running = running;
+    Object.assign(message, { state: "writing", figures: null, fault: undefined, stream: newStream(chats.newId(), message) });
+    await this.run(chat, message, leaf, body);
+  }
+
+  /** Have a message written by the request `body`, which goes on after `leaf`; null: by the stream that it has begun. */
+  async run(chat, message, leaf, body) {
+    const nBefore = body ? sizeOf(message) : message.stream.text + message.stream.thoughts;
+    const running = this.running = { chat, message, abort: new AbortController(), began: performance.now(), hasBegun: false, nBefore };
+    delete message.stream.free;
+    storage.keepOwnStream(message.stream.id);
     this.keep(chat);
-    this.tell("");
+    if (!chats.messageOf(chat, leaf)?.tool_call_id) this.tell(""); // what is told of a question stays for all its answers
     this.show();
     this.transcript.toEnd();
     $("status").textContent = "Answering";
     const timers = [[() => this.showRunning(), SHOW_MS], [() => this.keep(chat), SAVE_MS], [() => this.lookAtModel(running), LOOK_MS]];
     const ticking = timers.map(([work, every]) => setInterval(work, every));
+    if (body && this.calls.isMissing(chat)) {
+      await this.findTools(running);
+      body = chats.requestBody(chat, leaf, this.calls.offered(chat));
+    }
+    const isAsked = !running.abort.signal.aborted;
     await stream(running, body, (work) => this.withKey(work), () => this.drawSoon());
     ticking.forEach(clearInterval);
     this.running = null;
+    if (this.isLeaving) return; // it is taken up
+    storage.keepOwnStream(null);
+    if (running.hasBegun || (isAsked && running.abort.signal.aborted)) server.forgetAnswer(message.stream.id);
+    delete message.stream;
     if (storage.chatOf(chat.id)) this.keep(chat); // it may have been deleted meanwhile
     this.show();
     $("status").textContent = message.state === "failed" ? message.fault : `Answer: ${message.text || "tool calls"}`;
@@ -276,17 +293,19 @@ class Page {
     $("model").replaceChildren(...modelOptions(this.models, this.chat.settings.model));
   }
 
-  /** Find the tools of MCP servers, which may take a while to start; what is open shows them then. */
-  async findTools() {
+  /** Find the tools of MCP servers, which may take a while to start; what is open shows them then. `running`: what waits. */
+  async findTools(running = {}) {
     const waiting = setTimeout(() => this.showToolCount("tools are starting …"), SHOW_MS);
+    running.doing = "starting tools";
     try {
-      const failures = await this.withKey(() => this.calls.find());
-      if (failures.length) this.tell(`Tools are missing: ${failures.join("; ")}`);
+      const news = await this.withKey(() => this.calls.find(running.abort?.signal));
+      if (news) this.tell(news);
       showTools(this.calls.list(), true);
       if (!this.running && chats.branch(this.chat).at(-1)?.tool_calls?.length) this.show(); // calls that wait
     } catch (failure) {
-      this.tell(failure.message, button("Try again", () => this.findTools()));
+      if (failure.name !== "AbortError") this.tell(failure.message, button("Try again", () => this.findTools()));
     }
+    running.doing = undefined;
     clearTimeout(waiting);
     this.showToolCount();
   }
@@ -317,8 +336,13 @@ class Page {
     document.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.refreshModels(); });
     addEventListener("storage", (event) => this.changedElsewhere(storage.chatAt(event.key)));
-    addEventListener("pagehide", () => { this.isLeaving = true; if (this.running) this.keep(this.running.chat); });
-    addEventListener("pageshow", () => { this.isLeaving = false; });
+    addEventListener("pagehide", () => { this.isLeaving = true; if (this.running) this.leave(this.running); });
+    addEventListener("pageshow", (event) => { this.isLeaving = false; if (event.persisted) this.open(storage.chatOf(this.chat.id) ?? this.chat); });
+  }
+
+  /** Keep what there is of an answer, so that this tab or another one takes it up. */
+  leave({ chat, message }) {
+    if (message.stream) message.stream.free = true; this.keep(chat);
   }
 
   key(event) {
@@ -362,7 +386,7 @@ class Page {
   changedElsewhere(id) {
     const isOpen = id === this.chat.id && this.running?.chat.id !== id;
     const found = isOpen ? storage.chatOf(id) : null;
-    if (found) this.open(found);
+    if (found) this.open(found, false);
     else this.side.show();
   }
 

@@ -3,6 +3,7 @@
 // In: paths, bodies. Out: records; what a stream says, piece by piece.
 
 const KEY = "edgeinfer.key";
+const AGAIN_MS = 500; // between two questions whether an answer has begun
 
 /** The server refuses a request. `status`: 0 if it was not reached. */
 export class Refused extends Error {
@@ -12,16 +13,23 @@ export class Refused extends Error {
   }
 }
 
+/** The connection has broken in the middle of an answer. */
+export class Broken extends Refused {
+  constructor() {
+    super("the connection broke before the answer's end", 0);
+  }
+}
+
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 export const keepKey = (key) => (key ? sessionStorage.setItem(KEY, key) : sessionStorage.removeItem(KEY));
 
-/** Ask the server. Throws Refused, and AbortError if `signal` stops it. */
-async function ask(path, body, signal) {
+/** Ask the server; `more`: further headers, or another method. Throws Refused, and AbortError if `signal` stops it. */
+async function ask(path, body, signal, { headers: further = {}, ...more } = {}) {
   const key = sessionStorage.getItem(KEY);
-  const headers = { ...(key ? { Authorization: `Bearer ${key}` } : {}), ...(body ? { "Content-Type": "application/json" } : {}) };
+  const headers = { ...(key ? { Authorization: `Bearer ${key}` } : {}), ...(body ? { "Content-Type": "application/json" } : {}), ...further };
   let response;
   try {
-    response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
+    response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal, ...more });
   } catch (reason) {
     if (reason.name === "AbortError") throw reason;
     throw new Refused("the server does not answer; is `edgeinfer serve` still running?", 0);
@@ -37,8 +45,8 @@ export async function models() {
 }
 
 /** The tools of MCP servers: {tools, failures}, both empty if the server was started without any. */
-export async function mcpTools() {
-  return (await ask("mcp/tools")).json();
+export async function mcpTools(signal) {
+  return (await ask("mcp/tools", undefined, signal)).json();
 }
 
 /** Have a tool called: {text, failed}. Throws Refused, and AbortError if it is stopped. */
@@ -46,17 +54,43 @@ export async function callTool(name, args, signal) {
   return (await ask("mcp/call", { name, arguments: args }, signal)).json();
 }
 
-/** Stream an answer; `take` gets every chunk. Throws Refused, and AbortError if it is stopped. */
-export async function answer(body, signal, take) {
-  const response = await ask("v1/chat/completions", body, signal);
-  let isDone = false;
-  for await (const data of events(response.body)) {
-    if (data === "[DONE]") { isDone = true; break; }
-    const chunk = JSON.parse(data);
-    if (chunk.error) throw new Refused(chunk.error.message, chunk.error.status ?? 500);
-    take(chunk);
+/** Stream an answer, which goes on under `id` if this page leaves; `take` gets every chunk. Throws as `ask`, and Broken. */
+export async function answer(id, body, signal, take) {
+  await chunks(await ask("v1/chat/completions", body, signal, { headers: { "X-Conversation-Id": id } }), take);
+}
+
+/** Stream an answer again from its beginning, and what comes; `begin` is called when it is there. Throws as `answer`. */
+export async function answerAgain(id, signal, begin, take) {
+  for (;;) {
+    try {
+      const response = await ask(streamOf(id), null, signal);
+      begin();
+      return await chunks(response, take);
+    } catch (failure) {
+      if (failure.status !== 503) throw failure; // a model that is still being loaded, or a queue
+    }
+    await new Promise((go) => setTimeout(go, AGAIN_MS));
   }
-  if (!isDone) throw new Refused("the connection broke before the answer's end", 0);
+}
+
+/** Have the server stop an answer, and forget it. */
+export const forgetAnswer = (id) => ask(streamOf(id), null, undefined, { method: "DELETE", keepalive: true }).catch(() => null);
+
+const streamOf = (id) => `v1/stream?conv_id=${encodeURIComponent(id)}`;
+
+async function chunks(response, take) {
+  try {
+    for await (const data of events(response.body)) {
+      if (data === "[DONE]") return;
+      const chunk = JSON.parse(data);
+      if (chunk.error) throw new Refused(chunk.error.message, chunk.error.status ?? 500);
+      take(chunk);
+    }
+  } catch (failure) {
+    if (failure instanceof Refused || failure.name === "AbortError") throw failure;
+    throw new Broken();
+  }
+  throw new Broken();
 }
 
 /** The data of the server-sent events in a stream of bytes. */

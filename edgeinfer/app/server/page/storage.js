@@ -5,6 +5,7 @@ const PREFIX = "edgeinfer.chat.";
 const LATEST = "edgeinfer.latest";
 const TRUSTED = "edgeinfer.trusted";
 const THEME = "edgeinfer.theme";
+const STREAM = "edgeinfer.stream";
 
 function parsed(text) {
   try {
@@ -53,6 +54,10 @@ export const keepLatest = (system, settings) => localStorage.setItem(LATEST, JSO
 /** The tools, as server/tool, that are called without a question until this tab is closed. */
 export const trusted = () => new Set(parsed(sessionStorage.getItem(TRUSTED)) ?? []);
 export const keepTrusted = (tools) => sessionStorage.setItem(TRUSTED, JSON.stringify([...tools]));
+
+/** The id of the stream that this tab has begun, which it takes up when it is loaded again. */
+export const ownStream = () => sessionStorage.getItem(STREAM);
+export const keepOwnStream = (id) => (id ? sessionStorage.setItem(STREAM, id) : sessionStorage.removeItem(STREAM));
 
 /** "light", "dark", or "" for the system's. */
 export const theme = () => localStorage.getItem(THEME) ?? "";

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
 from fastapi import APIRouter, Request
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError, unsupported
@@ -28,7 +30,7 @@ Entry = str | list[int | str]
 
 
 class EmbeddingRequest(RequestBody):
-    """POST /v1/embeddings."""
+    """POST /v1/embeddings. `dimensions`: as in `shortened`."""
 
     input: Text | list[Any] | dict[str, Any]
     model: ModelName | None = None
@@ -65,12 +67,30 @@ async def _computed(body: EmbeddingRequest, request: Request) -> tuple[str, list
     """The model's name, the embeddings of a request's texts, and the number of tokens read. Raises APIError."""
     texts, state = _texts(body), server_state(request)
     async with state.model(body.model, 0, request) as model:
-        if body.dimensions is not None and body.dimensions != model.llm.telemetry.work.width:
-            width = model.llm.telemetry.work.width
-            raise APIError(400, f"embeddings of {model.name} have {width} dimensions", param="dimensions")
         llm, pooling = model.llm, state.options.pooling
+        if body.dimensions is not None:
+            _check_dimensions(body.dimensions, await asyncio.to_thread(lambda: llm.embedding_width), state, model.name)
         work = partial(embedded, llm, pooling, lambda: [_tokens(text, llm) for text in texts])
-        return model.name, *await state.read(model, request, work)
+        vectors, n_tokens = await state.read(model, request, work)
+        return model.name, [shortened(vector, body.dimensions) for vector in vectors], n_tokens
+
+
+def _check_dimensions(wanted: int, width: int, state: ServerState, name: str) -> None:
+    """Raises APIError for more numbers than embeddings have."""
+    if wanted > width or (wanted < width and state.options.pooling == "none"):
+        whole = "" if wanted > width else ", and those of single tokens are not shortened"
+        raise APIError(400, f"embeddings of {name} have {width} dimensions{whole}", param="dimensions")
+
+
+def shortened(vector: Floats, n: int | None) -> Floats:
+    """The first `n` numbers of an embedding, scaled to length 1; None: all.
+
+    Matryoshka models are trained so that these say most; no file tells which models are.
+    """
+    if n is None or n >= vector.shape[-1]:
+        return vector
+    vector = vector[:n]
+    return vector / np.float32(max(float(np.linalg.norm(vector)), 1e-12))
 
 
 def embedded(

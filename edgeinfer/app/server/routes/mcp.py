@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from edgeinfer.app.server.errors import ERROR_RESPONSES
+from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.state import server_state
 from edgeinfer.app.server.streaming import unless_gone
@@ -44,6 +44,14 @@ async def tools(request: Request) -> Record:
         return {"tools": [], "failures": [NO_KEY]}
     offered, failures = await state.tools.offered()
     return {"tools": [_tool_record(tool) for tool in offered], "failures": list(failures)}
+
+
+@ROUTER.api_route("/cors-proxy", methods=["GET", "HEAD", "POST", "DELETE"], include_in_schema=False)
+async def forwarding() -> Record:
+    """Refuse: llama-server's page asks here whether it reaches MCP servers of other addresses through its own."""
+    raise APIError(
+        403, "edgeinfer forwards no requests to other servers; it starts MCP servers itself: `edgeinfer serve --mcp`"
+    )
 
 
 @CALL_ROUTER.post("/mcp/call", responses=ERROR_RESPONSES)

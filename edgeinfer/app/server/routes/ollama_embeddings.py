@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 from fastapi import APIRouter, Request
 
 from edgeinfer.app.server.errors import OLLAMA_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_schemas import EmbedRequest, OldEmbeddingRequest, OllamaRequest
 from edgeinfer.app.server.ollama_wire import AnswerFrame, kept_s
-from edgeinfer.app.server.routes.embeddings import MOST_TEXTS, embedded, require_pooling
+from edgeinfer.app.server.routes.embeddings import MOST_TEXTS, embedded, require_pooling, shortened
 from edgeinfer.app.server.state import server_state
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ async def embed(body: EmbedRequest, request: Request) -> Record:
         raise APIError(400, f"{len(texts)} texts; {MOST_TEXTS} are the most", param="input")
     frame = AnswerFrame(body.model)
     vectors, n_tokens = await _vectors(body, request, texts, frame, cut=body.truncate is not False)
-    values = [_first(vector, body.dimensions) for vector in vectors]
+    values = [shortened(vector, body.dimensions).tolist() for vector in vectors]
     return {"model": body.model, "embeddings": values, **frame.durations(), "prompt_eval_count": n_tokens}
 
 
@@ -40,7 +39,7 @@ async def old_embedding(body: OldEmbeddingRequest, request: Request) -> Record:
     """Return the embedding of one text; without a text, load the model."""
     texts = [body.prompt] if body.prompt else []
     vectors, _ = await _vectors(body, request, texts, AnswerFrame(body.model), cut=True)
-    return {"embedding": _first(vectors[0], None) if vectors else []}
+    return {"embedding": vectors[0].tolist() if vectors else []}
 
 
 async def _vectors(
@@ -67,12 +66,3 @@ def _tokens(texts: Sequence[str], llm: LLM, cut: bool) -> list[list[int]]:
         tokens = llm.tokenize(text)
         found.append([*tokens[: most - 1], tokens[-1]] if cut and len(tokens) > most else tokens)
     return found
-
-
-def _first(vector: Floats, n: int | None) -> list[float]:
-    """The first `n` numbers of a vector, scaled to length 1; all of them for None."""
-    if n is not None and n < len(vector):
-        vector = vector[:n]
-        vector = vector / max(float(np.linalg.norm(vector)), 1e-12)
-    values: list[float] = vector.tolist()
-    return values

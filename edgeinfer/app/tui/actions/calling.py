@@ -112,7 +112,7 @@ def tools_text(tools: ChatTools) -> str:
         for tool in offered:
             if tool.remote.server is server:
                 is_trusted = server.trusts(tool.remote.name)
-                said = "trusted" if is_trusted else "allowed until you leave" if tool.name in tools.allowed else "asks"
+                said = "trusted" if is_trusted else "allowed until you leave" if tool.key in tools.allowed else "asks"
                 description = " ".join(tool.remote.description.split())
                 lines.append(f"  {tool.remote.name} ({said})  {description}")
         lines.append("")

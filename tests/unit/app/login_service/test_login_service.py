@@ -68,6 +68,8 @@ def test_from_installing_to_removing(
     calls: Path, user: Path, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDGEINFER_TEMP", "0.5")
+    monkeypatch.chdir(user.parent)
+    (user.parent / "a b.gguf").touch()
     code, out, err = run(capsys, "install", "--", "--port", "9000", "-m", "a b.gguf")
     assert (code, out) == (0, "")
     unit, key = user / ".config/systemd/user/edgeinfer.service", home / "service/api-key"
@@ -170,6 +172,26 @@ def test_options_that_serve_refuses(
     assert not calls.exists()
 
 
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_a_model_that_is_not_there_is_refused(
+    calls: Path,
+    user: Path,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    by_environment: bool,
+) -> None:
+    """It would end at every login; one that can be pulled is pulled when the service starts."""
+    if by_environment:
+        monkeypatch.setenv("EDGEINFER_MODEL", "gone.gguf")
+    code, _, err = run(capsys, "install", *(() if by_environment else ("--", "-m", "gone.gguf")))
+    assert code == 1
+    assert "gone.gguf" in err
+    assert files_of(user, home) == set()
+    assert not calls.exists()
+    assert run(capsys, "install", "--dry-run", "--", "-m", "qwen3:4b")[0] == 0
+
+
 def test_a_task_logs_by_itself(home: Path, tmp_path: Path) -> None:
     """The Windows task's command, run here: its output is in the log, its variables are set."""
     (tmp_path / "x y").mkdir()
@@ -204,7 +226,7 @@ kill $manager; exit $code
     reason="a session of systemd in a namespace of its own needs root and systemd",
 )
 def test_with_systemd_itself(user: Path, home: Path, tiny_model: Path, tmp_path: Path) -> None:
-    """Installed, started by systemd, asked with the key and without, started again after a crash, removed."""
+    """Installed, started, asked with the key and without, started again after a crash and at a login, removed."""
     folder = tmp_path / "my 100% $HOME folder"
     folder.mkdir()
     model = folder / "a $model %h.gguf"
@@ -215,7 +237,7 @@ def test_with_systemd_itself(user: Path, home: Path, tiny_model: Path, tmp_path:
     if ended.returncode == 77:
         pytest.skip("no session of systemd starts here")
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.split() == ["401", "200", "again", "removed"]
+    assert ended.stdout.split() == ["401", "200", "again", "wanted", "removed"]
     assert files_of(home / "service", user / ".config") == set()
 
 
@@ -251,8 +273,13 @@ def _use_the_service(folder: str, model: str, home: str) -> None:
     pid = state["pid"]
     assert isinstance(pid, int)
     os.kill(pid, signal.SIGKILL)
-    answering(pid)
+    again = answering(pid)["pid"]
+    assert isinstance(again, int)
     print("again")
+    for words in (["stop", "edgeinfer.service", "default.target"], ["start", "default.target"]):  # as a login does
+        subprocess.run(["systemctl", "--user", *words], check=True)
+    answering(again)
+    print("wanted")
     service("uninstall")
     assert json.loads(service("status", "--json"))["installed"] is False
     print("removed")

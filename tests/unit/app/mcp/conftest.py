@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.app.mcp import toolbox
 from edgeinfer.app.mcp.connections import Connections
 from edgeinfer.app.mcp.servers import ToolServer
+from tests.waiting import PATIENCE_S
 
 PROGRAM = Path(__file__).with_name("tool_server.py")
 PATHS = os.pathsep.join(path for path in sys.path if path)
@@ -44,6 +46,19 @@ def server() -> NewServer:
         return ToolServer(name or kind, command, env, trusted=trusted, call_limit_s=limit_s)
 
     return make
+
+
+def late_server(file: Path, trusted: frozenset[str] | None = frozenset()) -> ToolServer:
+    """A server that cannot be started before this file is there."""
+    require_package()
+    return ToolServer("late", (sys.executable, str(PROGRAM), "late", str(file)), {"PYTHONPATH": PATHS}, trusted=trusted)
+
+
+@pytest.fixture
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that failed are tried again at once, and waited for."""
+    monkeypatch.setattr(toolbox, "REST", 0)
+    monkeypatch.setattr(toolbox, "AGAIN_LIMIT_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from edgeinfer.app.chat.dialogue import Dialogue
 from edgeinfer.app.cli import main
 from edgeinfer.app.commands import run as command
 from tests.conftest import write_tiny_llama
-from tests.unit.app.mcp.conftest import require_package, table
+from tests.unit.app.mcp.conftest import PATHS, PROGRAM, require_package, table
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -111,6 +112,41 @@ def test_a_chat_in_lines_calls_tools_of_the_servers_that_the_file_names(
     assert [len(messages) for messages in asked] == [1, 3, 5, 7, 5, 7]
     assert [message["role"] for message in asked[2]] == ["user", "assistant", "tool", "assistant", "user"]
     assert asked[2][:3] == asked[1]
+
+
+class Typed(io.StringIO):
+    """Lines of which the second comes once a file is there."""
+
+    def __init__(self, lines: str, file: Path) -> None:
+        super().__init__(lines)
+        self._file = file
+
+    def __next__(self) -> str:
+        line = super().__next__()
+        if self.tell() == len(self.getvalue()):
+            self._file.write_text("")
+        return line
+
+
+def test_a_chat_in_lines_tries_servers_again_that_failed(
+    file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    restless: None,
+) -> None:
+    late = tmp_path / "late"
+    command = [str(PROGRAM), "late", str(late)]
+    file.write_text(
+        f"[mcp.servers.late]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(command)}\n"
+        f"env = {{ PYTHONPATH = {json.dumps(PATHS)} }}\n"
+    )
+    monkeypatch.setattr("sys.stdin", Typed("one\ntwo\n", late))
+    model = write_tiny_llama(tmp_path / "tiny.gguf", context=4096)
+    code, _, err = run(capsys, "chat", "-m", str(model), "--mcp", "late", "--max-tokens", "2")
+    assert code == 0, err
+    assert "its last words: not yet" in err
+    assert err.count("note: late has started: 9 tools") == 1
 
 
 def test_what_run_refuses(file: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:

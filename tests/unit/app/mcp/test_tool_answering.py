@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from edgeinfer.app.mcp.answering import MOST_CALLS, NOT_ALLOWED, Conversation, P
 from edgeinfer.app.mcp.connections import Connections
 from edgeinfer.app.mcp.toolbox import OfferedTool, Toolbox, ToolResult
 from edgeinfer.models.text.tools import ToolCall
-from tests.unit.app.mcp.conftest import NewServer
+from tests.unit.app.mcp.conftest import NewServer, late_server
 
 ADD = ToolCall("add", '{"a": 1, "b": 2}')
 QUESTION = [{"role": "user", "content": "what is 1 + 2?"}]
@@ -84,6 +85,25 @@ def test_permission_from_now_on_is_for_one_tool(connections: Connections, server
     results = [message["content"] for message in answering.answer(QUESTION).conversation if message["role"] == "tool"]
     assert results == ["3", "3", NOT_ALLOWED]
     assert [name for name, _ in face.asked] == ["add", "process"]
+
+
+def test_permission_stays_with_its_tool_when_names_change(
+    connections: Connections, server: NewServer, restless: None, tmp_path: Path
+) -> None:
+    box = Toolbox([late_server(tmp_path / "file"), server("good")], connections)
+    answers = [Written("", [ADD]), Written("3"), Written("", [_add("good"), _add("late")]), Written("3")]
+    face = Face(answers, [Permission.FROM_NOW_ON, Permission.NO])
+    answering = ToolAnswering(box, face.record())
+    answering.answer(QUESTION)
+    (tmp_path / "file").write_text("")
+    assert not box.try_again()[0].failed
+    results = [message["content"] for message in answering.answer(QUESTION).conversation if message["role"] == "tool"]
+    assert results == ["3", NOT_ALLOWED]
+    assert [name for name, _ in face.asked] == ["add", "late_add"]
+
+
+def _add(server: str) -> ToolCall:
+    return ToolCall(f"{server}_add", ADD.arguments)
 
 
 @pytest.mark.parametrize(("trusted", "n_asked"), [(None, 0), (frozenset({"add"}), 0), (frozenset({"fail"}), 1)])

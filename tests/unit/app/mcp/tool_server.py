@@ -2,7 +2,7 @@
 
 Kinds: good, hanging (a tool that never answers), silent (never answers at all), crashing (a tool that ends the
 process), broken (ends at once, with words), flooding (a result of megabytes), noisy (prints what is no message), odd
-(schemas and names that few expect), http PORT.
+(schemas and names that few expect), http PORT, late FILE (good once the file is there and empty; it tells its text).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -107,6 +108,8 @@ if __name__ == "__main__":
     kind = sys.argv[1]
     if kind == "broken":
         sys.exit("no licence for Tuesdays")
+    elif kind == "late" and (why := Path(sys.argv[2]).read_text() if Path(sys.argv[2]).exists() else "not yet"):
+        sys.exit(why)
     elif kind == "silent":
         time.sleep(10_000)
     elif kind == "odd":

@@ -43,9 +43,9 @@ def test_passes_that_take_longer_than_they_should_become_dearer() -> None:
     costs = Costs({4: 1.2, 8: 1.4})
     for _ in range(400):
         costs.observe(1, 0.002)
-        costs.observe(4, 0.002 * 1.8)
-    assert costs.relative[4] == pytest.approx(1.8, rel=0.05)
-    assert costs.relative[5] == pytest.approx(1.8 * 1.25 / 1.2, rel=0.05)  # of the same class
+        costs.observe(5, 0.002 * 1.8)
+    assert costs.relative[5] == pytest.approx(1.8, rel=0.05)
+    assert costs.relative[6] == pytest.approx(1.8 * 1.3 / 1.25, rel=0.05)  # of the same class
     assert costs.relative[8] > 1.35
 
 
@@ -133,7 +133,7 @@ def test_measuring_goes_up_to_where_nothing_can_pay(first_s: float) -> None:
     assert set(found.first) <= set(SIZES)
     assert found.depth == DEEP
     assert found.deep[4] == pytest.approx(first_s * (1.6 + 4 * DEEP / 1000))
-    assert max(measure(run, 10, 4096).first) == 8
+    assert max(measure(run, 10, 4096).first) == 9
     assert measure(run, 10, DEEP - 1).deep == {}
     few = len(ran)
     measure(run, MOST, 4096)

@@ -236,7 +236,7 @@ def product(key: str, isa: str) -> Callable[..., None]:
                         multiply(key, (first, second), x, n_records * record_blocks, products, to)
                         to += TOKENS * ROW_BYTES
                 for token in range(block, end, TOKENS):
-                    write(args, unit, token, np.int64(TOKENS), sums + (token - block) * ROW_BYTES)
+                    write(args, unit, token, np.int64(TOKENS), sums + (token - block) * ROW_BYTES, np.int64(TOKENS))
         release_tiles()
 
     return product_amx

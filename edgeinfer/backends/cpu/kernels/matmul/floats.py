@@ -79,18 +79,18 @@ def product(element: str) -> Callable[..., None]:
                 panels, token, source = (first, first + args.panel_bytes), block, args.source + block * stride
                 while end - token >= 6:
                     multiply(element, 6, panels, source, stride, n_rounds, sums)
-                    write_plain(args, unit, token, 6, sums)
+                    write_plain(args, unit, token, 6, sums, 6)
                     token, source = token + 6, source + 6 * stride
                 if end - token >= 4:
                     multiply(element, 4, panels, source, stride, n_rounds, sums)
-                    write_plain(args, unit, token, 4, sums)
+                    write_plain(args, unit, token, 4, sums, 4)
                     token, source = token + 4, source + 4 * stride
                 if end - token >= 2:
                     multiply(element, 2, panels, source, stride, n_rounds, sums)
-                    write_plain(args, unit, token, 2, sums)
+                    write_plain(args, unit, token, 2, sums, 2)
                     token, source = token + 2, source + 2 * stride
                 if end > token:
                     multiply(element, 1, panels, source, stride, n_rounds, sums)
-                    write_plain(args, unit, token, 1, sums)
+                    write_plain(args, unit, token, 1, sums, 1)
 
     return product_float

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgeinfer.backends.cpu.kernels.matmul.activations import tiled_tokens
-from edgeinfer.backends.cpu.kernels.matmul.tiles import multiply
+from edgeinfer.backends.cpu.kernels.matmul.tiles import multiply, multiply_two_tiles
 from edgeinfer.backends.cpu.kernels.matmul.transcoding import transcode
 from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.layout import rounded as act
@@ -64,8 +64,11 @@ def bytes_ahead(args, work_split, worker, unit, stop):
 
 
 @inline
-def write_plain(args, unit, token, n_tokens, sums):
-    """Write both panels' rows of some tokens, with bias and, if accumulating, the previous values."""
+def write_plain(args, unit, token, n_tokens, sums, apart):
+    """Write both panels' rows of some tokens, with bias and, if accumulating, the previous values.
+
+    `sums`: float32[panels, apart, 16].
+    """
     bias = args.bias + unit * args.bias_stride
     first_bias, second_bias = simd.load(bias), simd.load(bias + 64)
     for place in range(n_tokens):
@@ -74,7 +77,7 @@ def write_plain(args, unit, token, n_tokens, sums):
             row = simd.load_int32(args.rows + 4 * row)
         out = args.out + 128 * unit + row * args.out_stride
         first = simd.add(simd.load(sums + 64 * place), first_bias)
-        second = simd.add(simd.load(sums + 64 * (n_tokens + place)), second_bias)
+        second = simd.add(simd.load(sums + 64 * (apart + place)), second_bias)
         if args.accumulate != 0:
             first, second = simd.add(first, simd.load(out)), simd.add(second, simd.load(out + 64))
         simd.store(out, first)
@@ -100,22 +103,22 @@ def activated(curve, gate):
 
 
 @inline
-def write_gated(args, unit, token, n_tokens, sums):
+def write_gated(args, unit, token, n_tokens, sums, apart):
     """Write curve(gate) * up of some tokens."""
     out = args.out + 64 * unit + token * args.out_stride
     for place in range(n_tokens):
-        gate, up = simd.load(sums + 64 * place), simd.load(sums + 64 * (n_tokens + place))
+        gate, up = simd.load(sums + 64 * place), simd.load(sums + 64 * (apart + place))
         simd.store(out, simd.mul(activated(args.curve, gate), up))
         out += args.out_stride
 
 
 @inline
-def write(args, unit, token, n_tokens, sums):
-    """Compute and write the results of a unit for some tokens."""
+def write(args, unit, token, n_tokens, sums, apart):
+    """Compute and write the results of a unit for some tokens; `sums`: float32[panels, apart, 16]."""
     if args.curve == PLAIN:
-        write_plain(args, unit, token, n_tokens, sums)
+        write_plain(args, unit, token, n_tokens, sums, apart)
     else:
-        write_gated(args, unit, token, n_tokens, sums)
+        write_gated(args, unit, token, n_tokens, sums, apart)
 
 
 def product(key: str, isa: str) -> Callable[..., None]:
@@ -151,11 +154,18 @@ def wide_product(key: str, isa: str) -> Callable[..., None]:
                     for half in range(2):
                         panels, to = first + half * second, sums + half * 8 * 64
                         multiply(key, isa, 8, 8, (panels,), x, n_records, ahead, to)
-                    write(args, unit, token, np.int64(8), sums)
+                    write(args, unit, token, np.int64(8), sums, np.int64(8))
                     token, x, ahead = token + 8, x + 8 * token_bytes, 0
-                if end - token >= 4:
+                if end - token > 5:
+                    rest, n_rest = x + 4 * token_bytes, end - token - 4
+                    for half in range(2):
+                        panels, to = first + half * second, sums + half * 8 * 64
+                        multiply_two_tiles(key, isa, (panels,), x, rest, n_rest, n_records, ahead, to)
+                    write(args, unit, token, end - token, sums, np.int64(8))
+                    token = end
+                elif end - token >= 4:
                     multiply(key, isa, 4, 4, (first, first + second), x, n_records, ahead, sums)
-                    write(args, unit, token, np.int64(4), sums)
+                    write(args, unit, token, np.int64(4), sums, np.int64(4))
                     token, x, ahead = token + 4, x + 4 * token_bytes, 0
                 if end - token == 3:
                     multiply(key, isa, 3, 3, (first, first + second), x, n_records, ahead, sums)
@@ -164,7 +174,7 @@ def wide_product(key: str, isa: str) -> Callable[..., None]:
                 elif end - token == 1:
                     multiply(key, isa, 1, 1, (first, first + second), x, n_records, ahead, sums)
                 if end > token:
-                    write(args, unit, token, end - token, sums)
+                    write(args, unit, token, end - token, sums, end - token)
 
     return product
 
@@ -189,13 +199,13 @@ def narrow_product(key: str, isa: str) -> Callable[..., None]:
                     for part in range(4):
                         panels, at = first + part // 2 * second, x + part % 2 * 4 * act.RECORD_BYTES
                         multiply(key, isa, 4, 8, (panels,), at, n_records, 0, sums + part * 4 * 64)
-                    write(args, unit, token, np.int64(8), sums)
+                    write(args, unit, token, np.int64(8), sums, np.int64(8))
                     token, x, ahead = token + 8, x + 8 * token_bytes, 0
                 if end - token >= 4:
                     for half in range(2):
                         panels, to = first + half * second, sums + half * 4 * 64
                         multiply(key, isa, 4, 4, (panels,), x, n_records, ahead, to)
-                    write(args, unit, token, np.int64(4), sums)
+                    write(args, unit, token, np.int64(4), sums, np.int64(4))
                     token, x, ahead = token + 4, x + 4 * token_bytes, 0
                 if end - token == 1:
                     multiply(key, isa, 1, 1, (first, first + second), x, n_records, ahead, sums)
@@ -206,7 +216,7 @@ def narrow_product(key: str, isa: str) -> Callable[..., None]:
                     elif end - token == 2:
                         multiply(key, isa, 2, 2, (panels,), x, n_records, ahead, to)
                 if end > token:
-                    write(args, unit, token, end - token, sums)
+                    write(args, unit, token, end - token, sums, end - token)
 
     return product
 
@@ -238,13 +248,13 @@ def book_product(key: str, isa: str) -> Callable[..., None]:
                             panels = scratch + part * tile // 8 * (n_pairs * pair_bytes)
                             at = x + part * tile % 8 * act.RECORD_BYTES
                             multiply(plain, isa, tile, 8, (panels,), at, n_pairs, 0, sums + part * tile * 64)
-                        write(args, unit, token, np.int64(8), sums)
+                        write(args, unit, token, np.int64(8), sums, np.int64(8))
                         token, x = token + 8, x + 8 * token_bytes
                     if end - token >= 4:
                         for half in range(2):
                             panels = scratch + half * n_pairs * pair_bytes
                             multiply(plain, isa, 4, 4, (panels,), x, n_pairs, 0, sums + half * 4 * 64)
-                        write(args, unit, token, np.int64(4), sums)
+                        write(args, unit, token, np.int64(4), sums, np.int64(4))
                         token, x = token + 4, x + 4 * token_bytes
                 if end - token == 3:
                     multiply(key, isa, 3, 3, (first, first + second), x, n_records, 0, sums)
@@ -253,6 +263,6 @@ def book_product(key: str, isa: str) -> Callable[..., None]:
                 elif end - token == 1:
                     multiply(key, isa, 1, 1, (first, first + second), x, n_records, 0, sums)
                 if end > token:
-                    write(args, unit, token, end - token, sums)
+                    write(args, unit, token, end - token, sums, end - token)
 
     return product

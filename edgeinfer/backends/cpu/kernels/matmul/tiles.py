@@ -50,18 +50,62 @@ class Finished:
         return self._total
 
 
+class OneTile:
+    """Where records lie: those of a tile's tokens side by side, `apart` tokens to a block."""
+
+    def __init__(self, builder, activations, apart):
+        self._builder = builder
+        self._activations = activations
+        self._apart = apart
+
+    def after(self, n_blocks):
+        """The places that many blocks further on."""
+        at = self._builder.mul(n_blocks, emit.integer(self._apart * act.RECORD_BYTES))
+        return OneTile(self._builder, self._builder.add(self._activations, at), self._apart)
+
+    def record(self, block, token):
+        """(address, offset) of a token's record of a block."""
+        return self._activations, (block * self._apart + token) * act.RECORD_BYTES
+
+
+class TwoTiles:
+    """Where records lie: four tokens of one tile, then `n_rest`, one to three, of another; its last one fills it up."""
+
+    def __init__(self, builder, first, rest, n_rest):
+        self._builder = builder
+        self._first = first
+        self._rest = rest
+        self._n_rest = n_rest
+
+    def after(self, n_blocks):
+        """The places that many blocks further on."""
+        add, mul, record = self._builder.add, self._builder.mul, emit.integer(act.RECORD_BYTES)
+        first = add(self._first, mul(n_blocks, emit.integer(4 * act.RECORD_BYTES)))
+        rest = add(self._rest, mul(n_blocks, mul(self._n_rest, record)))
+        return TwoTiles(self._builder, first, rest, self._n_rest)
+
+    def record(self, block, token):
+        """(address, offset) of a token's record of a block."""
+        if token < 4:
+            return self._first, (block * 4 + token) * act.RECORD_BYTES
+        builder, place = self._builder, emit.integer(token - 4)
+        last = builder.sub(self._n_rest, emit.integer(1))
+        place = builder.select(builder.icmp_signed("<", place, last), place, last)
+        place = builder.add(place, builder.mul(self._n_rest, emit.integer(block)))
+        return builder.add(self._rest, builder.mul(place, emit.integer(act.RECORD_BYTES))), 0
+
+
 class PairEmitter:
     """Emit code for one pair of blocks of some panels times a tile of tokens."""
 
-    def __init__(self, builder, panel, isa, readers, activations, n_tokens, apart, lines_ahead):
+    def __init__(self, builder, panel, isa, readers, places, n_tokens, lines_ahead):
         self._builder = builder
         self._panel = panel
         self._isa = isa
         self._readers = readers
         self._signed_dot = isa.signed_dot if panel.dot_bits == 8 and panel.offset == 128 else None
-        self._activations = activations
+        self._places = places
         self._n_tokens = n_tokens
-        self._apart = apart
         self._lines_ahead = lines_ahead
 
     def block(self, block, sums):
@@ -77,7 +121,8 @@ class PairEmitter:
             column = parts[0][0]
             self._lines_ahead.step()
             for token in tokens:
-                values = emit.broadcast_bytes(builder, self._activations, self._at(block, token) + column)
+                address, at = self._places.record(block, token)
+                values = emit.broadcast_bytes(builder, address, at + column)
                 for own, (_, weights) in zip(dots, parts, strict=True):
                     own[token][column // panel.group].step(builder, weights, values)
         results = []
@@ -97,15 +142,15 @@ class PairEmitter:
         per_group, dots = EIGHTHS // panel.groups, [[] for _ in tokens]
         for group in range(panel.groups):
             nothing = emit.repeated(emit.I32S, 0)
-            starts = [nothing if signs is not None else self._start(self._at(block, token), group) for token in tokens]
+            starts = [nothing if signs is not None else self._start(block, token, group) for token in tokens]
 
             def eight(index, carried, first=group * per_group):
                 eighth = builder.add(index, emit.integer(first))
                 at, own = builder.mul(eighth, emit.integer(8)), [isa_dot(value) for value in carried[-len(tokens) :]]
                 for part, weights in enumerate(entries.eight(eighth)):
                     for token, dot in zip(tokens, own, strict=True):
-                        place = builder.add(self._activations, at)
-                        values = emit.broadcast_bytes(builder, place, self._at(block, token) + 4 * part)
+                        address, offset = self._places.record(block, token)
+                        values = emit.broadcast_bytes(builder, builder.add(address, at), offset + 4 * part)
                         if signs is not None:
                             turned = builder.bitcast(entries.moved(carried[0], part), emit.BYTES)
                             values = self._isa.negated(builder, values, turned)
@@ -122,28 +167,26 @@ class PairEmitter:
                 own.append(Finished(total))
         return self._scaled(block, reader, dots, sums)
 
-    def _at(self, block, token):
-        return (block * self._apart + token) * act.RECORD_BYTES
-
     def _dots(self, block, token):
         """A dot for each group that starts with the correction for the codes' offset."""
         if self._signed_dot is not None:
             return [self._signed_dot(self._builder, emit.repeated(emit.I32S, 0)) for _ in range(self._panel.groups)]
         return [
-            self._isa.dot(self._builder, self._start(self._at(block, token), group), self._panel.dot_bits)
+            self._isa.dot(self._builder, self._start(block, token, group), self._panel.dot_bits)
             for group in range(self._panel.groups)
         ]
 
-    def _start(self, at, group):
+    def _start(self, block, token, group):
         """-offset * sum of the group's activations; a record holds it for some offsets, all powers of two."""
         builder, panel = self._builder, self._panel
+        address, at = self._places.record(block, token)
         if panel.offset == 0:
             return emit.repeated(emit.I32S, 0)
         if panel.groups == 2:
             at, held = at + act.HALF_LESS_AT + 4 * group, 1
         else:
             at, held = (at + act.LESS_128_AT, 128) if panel.offset == 128 else (at + act.LESS_8_AT, 8)
-        less = emit.splat(builder, emit.load(builder, self._activations, emit.I32, at, 4))
+        less = emit.splat(builder, emit.load(builder, address, emit.I32, at, 4))
         up = panel.offset.bit_length() - held.bit_length()
         if up == 0:
             return less
@@ -157,13 +200,13 @@ class PairEmitter:
             scale = reader.scale(block, group)
             minimum = reader.minimum(block, group) if panel.has_minimum else None
             for token, own in enumerate(dots):
-                at = self._at(block, token)
-                factor = emit.broadcast_float(builder, self._activations, at + act.SCALE_AT)
+                address, at = self._places.record(block, token)
+                factor = emit.broadcast_float(builder, address, at + act.SCALE_AT)
                 dot = builder.sitofp(own[group].finish(builder), emit.F32S)
                 total = emit.fma(builder, builder.fmul(dot, factor), scale, results[token])
                 if minimum is not None:
                     sum_at = act.SUM_AT if panel.groups == 1 else act.HALF_SUMS_AT + 4 * group
-                    share = emit.broadcast_float(builder, self._activations, at + sum_at)
+                    share = emit.broadcast_float(builder, address, at + sum_at)
                     total = emit.fma(builder, minimum, share, total)
                 results[token] = total
         return results
@@ -175,14 +218,42 @@ def multiply(context, panel_key, isa_name, n_tokens, apart, panels, activations,
 
     The tokens are part of a tile of `apart`. Lines `ahead` bytes further on are prefetched, unless it is the literal 0.
     """
-    panel, isa = IntegerPanel.parse(panel_key.literal_value), target(isa_name.literal_value)
-    size, width, n_panels = n_tokens.literal_value, apart.literal_value, len(panels)
-    asks = not isinstance(ahead, types.IntegerLiteral)
+    size, width = n_tokens.literal_value, apart.literal_value
+    add_up = sums_of_panels(panel_key.literal_value, isa_name.literal_value, len(panels), size, ahead)
 
     def generate(context, builder, signature, values):
         _, _, _, _, panels, activations, n_records, ahead, out = values
+        add_up(builder, panels, OneTile(builder, activations, width), n_records, ahead, out)
+        return context.get_dummy_value()
+
+    return types.void(panel_key, isa_name, n_tokens, apart, panels, *[types.intp] * 4), generate
+
+
+@intrinsic(prefer_literal=True)
+def multiply_two_tiles(context, panel_key, isa_name, panels, first, rest, n_rest, n_records, ahead, sums):
+    """Sums of a tile of four tokens and one of `n_rest`, one to three, as `multiply` of eight tokens writes them.
+
+    Eight tokens side by side take less time than four and then two. The sums of tokens that are not there are the last
+    one's.
+    """
+    add_up = sums_of_panels(panel_key.literal_value, isa_name.literal_value, len(panels), 8, ahead)
+
+    def generate(context, builder, signature, values):
+        _, _, panels, first, rest, n_rest, n_records, ahead, out = values
+        add_up(builder, panels, TwoTiles(builder, first, rest, n_rest), n_records, ahead, out)
+        return context.get_dummy_value()
+
+    return types.void(panel_key, isa_name, panels, *[types.intp] * 6), generate
+
+
+def sums_of_panels(panel_key, isa_name, n_panels, n_tokens, ahead):
+    """The emitter of all records' sums: (builder, panels, places, n_records, ahead, out) -> None."""
+    panel, isa = IntegerPanel.parse(panel_key), target(isa_name)
+    asks = not isinstance(ahead, types.IntegerLiteral)
+    pair_bytes = -(-panel.record_bytes // panel.record_pairs // 64) * 64
+
+    def add_up(builder, panels, places, n_records, ahead, out):
         addresses = [builder.extract_value(panels, number) for number in range(n_panels)]
-        pair_bytes = -(-panel.record_bytes // panel.record_pairs // 64) * 64
 
         def sums_of(addresses):
             """The sums of some panels, read side by side."""
@@ -195,17 +266,17 @@ def multiply(context, panel_key, isa_name, n_tokens, apart, panels, activations,
                     at = builder.add(ahead, builder.mul(number, emit.integer(pair_bytes)))
                     starts = [builder.add(address, at) for address in records if asks]
                     pairs_before = builder.add(builder.mul(index, emit.integer(panel.record_pairs)), number)
-                    at = builder.mul(pairs_before, emit.integer(2 * width * act.RECORD_BYTES))
                     readers = [PairReader(builder, panel, isa, address, number) for address in records]
-                    lines_ahead, tokens = LinesAhead(builder, starts, pair_bytes), builder.add(activations, at)
-                    emitter = PairEmitter(builder, panel, isa, readers, tokens, size, width, lines_ahead)
+                    here = places.after(builder.mul(pairs_before, emit.integer(2)))
+                    lines_ahead = LinesAhead(builder, starts, pair_bytes)
+                    emitter = PairEmitter(builder, panel, isa, readers, here, n_tokens, lines_ahead)
                     return emitter.block(1, emitter.block(0, sums))
 
                 if panel.record_pairs == 1:
                     return pair(emit.integer(0), sums)
                 return emit.loop(builder, emit.integer(panel.record_pairs), sums, pair)
 
-            return emit.loop(builder, n_records, [emit.repeated(emit.F32S, 0.0)] * (len(addresses) * size), record)
+            return emit.loop(builder, n_records, [emit.repeated(emit.F32S, 0.0)] * (len(addresses) * n_tokens), record)
 
         if panel.book:  # entries of a book fill the registers by themselves
             sums = [total for address in addresses for total in sums_of([address])]
@@ -213,6 +284,5 @@ def multiply(context, panel_key, isa_name, n_tokens, apart, panels, activations,
             sums = sums_of(addresses)
         for place, total in enumerate(sums):
             emit.store(builder, total, out, 64 * place, 64)
-        return context.get_dummy_value()
 
-    return types.void(panel_key, isa_name, n_tokens, apart, panels, *[types.intp] * 4), generate
+    return add_up

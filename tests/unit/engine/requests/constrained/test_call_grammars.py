@@ -187,9 +187,13 @@ def template(name: str) -> ChatTemplate:
     return ChatTemplate({"default": " ".join(TOOL_FORMATS.get(name).marks)})
 
 
-def use(name: str, parameters: Mapping[str, Any], choice: str = "required", **more: Any) -> ToolUse:
+def use(
+    name: str, parameters: Mapping[str, Any], choice: str = "required", has_schema: bool = False, **more: Any
+) -> ToolUse:
     function = {"name": "f", "parameters": parameters, **more}
-    found = ToolUse.of([{"type": "function", "function": function}], choice, True, template(name))
+    found = ToolUse.of(
+        [{"type": "function", "function": function}], choice, True, template(name), has_schema=has_schema
+    )
     assert found is not None
     return found
 
@@ -207,8 +211,11 @@ def test_what_a_form_cannot_enforce_is_asked_for_in_words(argument: dict[str, An
     parameters = {"type": "object", "properties": {"a": argument, "b": {"type": "integer"}}}
     assert use("qwen3_coder", parameters).in_words
     assert not use("qwen3_coder", parameters, "auto").in_words
+    assert use("qwen3_coder", parameters, "auto", has_schema=True).in_words
     assert not use("kimi_k2", parameters).in_words
-    assert not use("qwen3_coder", {"type": "object", "properties": {"b": {"type": "integer"}}}).in_words
+    plain = {"type": "object", "properties": {"b": {"type": "integer"}}}
+    assert not use("qwen3_coder", plain).in_words
+    assert not use("qwen3_coder", plain, "auto", has_schema=True).in_words
 
 
 @pytest.mark.parametrize(
