@@ -69,3 +69,22 @@ def test_a_head_of_another_model_is_refused(tmp_path: Path) -> None:
     result = run("-m", LLAMA, "--draft-from", wide)
     assert result.exit_code == 1
     assert "hidden rows of 64 numbers" in f"{result.output}{result.exception}"
+
+
+def test_what_idle_cores_could_draft_is_told_with_why_they_do_not() -> None:
+    """A laptop whose small cores are left out when decoding; on a machine without such cores nothing is told."""
+    planned = "-m", LLAMA, "--machine", "rtx4060-laptop", "--device", "cpu"
+    told = run(*planned, "--draft-from", LLAMA).stdout
+    record = json.loads(run("--json", *planned, "--draft-from", LLAMA).stdout)["cores"]
+    found = record["idle_drafting"]
+    assert set(found["cores"]) <= set(record["prefill"]["cores"]) - set(record["decode"]["cores"])
+    assert found["cores"]
+    assert ("refused, not faster" in told) == (found["idle_s"] >= found["used_s"])
+    assert "when decoding: a token of the draft model is predicted to take " in told
+    assert "idle" not in run(*planned).stdout
+    assert json.loads(run("--json", *planned).stdout)["cores"]["idle_drafting"] is None
+    for machine_name in ("raspberry-pi-5", "cloud-2core", "arc-laptop"):
+        arguments = "--json", "-m", LLAMA, "--draft-from", LLAMA, "--device", "cpu", "--machine", machine_name
+        record = json.loads(run(*arguments).stdout)["cores"]
+        is_idle = bool(set(record["prefill"]["cores"]) - set(record["decode"]["cores"]))
+        assert (record["idle_drafting"] is not None) == is_idle

@@ -98,8 +98,7 @@ def served(
     `drafting`: options of loading, by which nothing is drafted unless they say otherwise. With `presets`, these say
     which model is the default one.
     """
-    options = options or ServerOptions(port=0)
-    opened: list[LLM] = []
+    options, opened = options or ServerOptions(port=0), list[LLM]()
 
     def open_model(model: LocalModel, progress: Progress) -> LLM:
         if names.presets is None:

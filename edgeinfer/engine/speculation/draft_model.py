@@ -24,7 +24,7 @@ from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.speculation.drafters import Drafter, draft_model
 from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST
+from edgeinfer.engine.speculation.records import BEST, TOKEN_BITS
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s, join
@@ -34,6 +34,7 @@ from edgeinfer.models.load import Model, open_model, spec_of
 from edgeinfer.models.store import ModelStore
 from edgeinfer.models.text import Vocabulary, vocabulary_of
 from edgeinfer.scheduling.cost.memory import require_fit
+from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.steps import Progress, no_progress
 
 Failure: TypeAlias = DeviceFailed | MemoryError
@@ -131,24 +132,26 @@ class DraftModel:
                 with suppress(DeviceFailed, MemoryError):
                     self._forget(members)
                 return found
-            highest, own, first, row = self._highest(logits), self._own_rows(), 0, 0
+            packed, highest = self._highest(logits)
+            own, first, row = self._own_rows(), 0, 0
             for place, part in taken:
                 n_outputs = len(part.batch.outputs)
                 if own is not None and n_outputs:
                     texts[place].follower.keep_row(own[row : row + 1])
-                found[place], n_known = _added(texts[place], highest[row : row + n_outputs], part.ahead)
+                rows = packed[row : row + n_outputs], highest[row : row + n_outputs]
+                found[place], n_known = _added(texts[place], *rows, part.ahead)
                 n_kept = len(part.batch.tokens) - len(part.ahead) + n_known
                 texts[place].follower.keep(joined, np.arange(first, first + n_kept, dtype=np.int32))
                 first, row = first + len(part.batch.tokens), row + n_outputs
         return found
 
-    def _highest(self, logits: Floats) -> Int32s:
-        """The highest of each row of logits, as `loops.best` packs them: int32[O, BEST]."""
+    def _highest(self, logits: Floats) -> tuple[Int32s, Floats]:
+        """The highest of each row of logits, as `loops.best` packs them: int32[O, BEST]; and the first: float32[O]."""
         peaks, out = self._pool.executor.peaks, np.zeros((len(logits), BEST), np.int32)
         if len(logits):
             where = (0, 0) if peaks is None else (peaks.ctypes.data, peaks.strides[0])
             self._pack(logits.ctypes.data, logits.strides[0], *where, len(logits), self._n_vocab, out.ctypes.data)
-        return out
+        return out, logits[np.arange(len(logits)), out[:, 0] & ((1 << TOKEN_BITS) - 1)]
 
     def _own_rows(self) -> Floats | None:
         """Its hidden rows of the last pass's outputs, if it goes on from them: float32[O, D]."""
@@ -174,8 +177,11 @@ class FollowedText(Protocol):
         """Its tokens so far."""
         ...
 
-    def add(self, row: Int32s) -> int:
-        """Take the highest logits after the text and what was added before; returns the token chosen from them."""
+    def add(self, row: Int32s, highest: float) -> int:
+        """Take the highest logits after the text and what was added before; returns the token chosen from them.
+
+        row: packed; highest: the first of them.
+        """
         ...
 
 
@@ -281,11 +287,11 @@ class CachedFollower:
         self.cached.close()
 
 
-def _added(text: FollowedText, rows: Int32s, ahead: Sequence[int]) -> tuple[int | None, int]:
+def _added(text: FollowedText, rows: Int32s, highest: Floats, ahead: Sequence[int]) -> tuple[int | None, int]:
     """Add rows to a text as long as the tokens ahead are what it chooses; the last token, and how many these were."""
     token, n_known = None, 0
     for n_known, row in enumerate(rows):
-        token = text.add(row)
+        token = text.add(row, float(highest[n_known]))
         if n_known == len(ahead) or token != ahead[n_known]:
             break
     return token, n_known
@@ -316,6 +322,15 @@ def draft_bytes(sources: Sequence[str | Path], room: Limits) -> int:
     with open_model(path) as model:
         spec, limits = _cut(model, room)
         return memory_need(CPU, spec, model.file.tensors, limits).beside_bytes
+
+
+def draft_work(sources: Sequence[str | Path]) -> ModelWork | None:
+    """From its header, the work of a draft model among `sources`; None if there is none. Raises as `draft_bytes`."""
+    path = split_sources(sources)[1]
+    if path is None:
+        return None
+    with open_model(path) as model:
+        return work_of(model.spec, model.file.tensors)
 
 
 def _cut(model: Model, room: Limits) -> tuple[ModelSpec, Limits]:

@@ -66,12 +66,11 @@ class Head(DraftModel):
         assert self._showing is not None
         return self._showing.show(HIDDEN)
 
-    def _highest(self, logits: Floats) -> Int32s:
+    def _highest(self, logits: Floats) -> tuple[Int32s, Floats]:
         """The same, with the model's tokens in place of its own."""
-        packed = super()._highest(logits)
+        packed, highest = super()._highest(logits)
         own = packed & OWN_TOKEN
-        named: Int32s = packed - own + self._tokens[own]
-        return named
+        return packed - own + self._tokens[own], highest
 
     def _own_rows(self) -> Floats:
         assert self._showing is not None

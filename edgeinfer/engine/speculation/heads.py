@@ -18,6 +18,7 @@ from edgeinfer.engine.speculation.draft_model import (
     CPU,
     DraftModel,
     draft_bytes,
+    draft_work,
     known_tokens,
     split_sources,
 )
@@ -34,6 +35,7 @@ from edgeinfer.models.load import OpenHead, head_in, open_head
 from edgeinfer.models.text import Vocabulary, vocabulary_of
 from edgeinfer.models.trained_heads import TrainedHead
 from edgeinfer.scheduling.cost.memory import MemoryNeed, require_fit
+from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.steps import Progress, no_progress
 
 I64 = 27
@@ -76,16 +78,19 @@ def _head_inside(file: GGUFFile, n_context: int) -> OpenHead | None:
     return None if head is None else OpenHead(head, file)
 
 
-def planned_drafter_bytes(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> int:
-    """What a model's head, or a draft model, will take beside it; 0 if there is none, or no use for it."""
+def planned_drafter(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> tuple[int, ModelWork | None]:
+    """Bytes that a model's head, or a draft model, will take beside it, 0 if there is none or no use for it.
+
+    And the work of a draft model.
+    """
     load = replace(load, device=CPU if load.device == "auto" else load.device)
     subject = Subject(file, spec, "", approx=load.approx, rows=load.rows)
     head = HeadInFile.of(replace(subject, head=chosen_head(subject, load, n_context)))
     room = limits_for(n_context, load.n_sessions, load.kv, spec)
     if head is None:
-        return 0 if load.spec == "off" else draft_bytes(load.draft_from, room)
+        return (0, None) if load.spec == "off" else (draft_bytes(load.draft_from, room), draft_work(load.draft_from))
     try:
-        return head.need(load.device, room, all_stay=True).beside_bytes
+        return head.need(load.device, room, all_stay=True).beside_bytes, None
     finally:
         head.close()
 

@@ -122,7 +122,7 @@ class Following:
         self.follower, self.history = follower, history
         self.row: Int32s | None = None
 
-    def add(self, row: Int32s) -> int:
+    def add(self, row: Int32s, highest: float) -> int:
         self.row = row.copy()
         return 0
 
