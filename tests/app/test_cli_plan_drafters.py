@@ -16,10 +16,10 @@ from edgeinfer.engine.speculation.draft_model import draft_bytes
 from edgeinfer.models.load import head_in, open_model
 from edgeinfer.scheduling.machine.topology import read_topology
 from tests.golden.goldens import DATA
-from tests.head_files import write_eagle, write_with_head
+from tests.head_files import write_assistant, write_eagle, write_with_head
 from tests.unit.scheduling.profiles import machine
 
-LLAMA, QWEN = (DATA / "converted" / f"{name}-bf16.gguf" for name in ("llama", "qwen35"))
+LLAMA, QWEN, GEMMA = (DATA / "converted" / f"{name}-bf16.gguf" for name in ("llama", "qwen35", "gemma4"))
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +58,9 @@ def test_drafters_in_files_of_their_own_count_too(tmp_path: Path) -> None:
     eagle = write_eagle(tmp_path / "eagle.gguf", vocabulary=320)
     assert told_bytes("-m", LLAMA) == 0
     assert told_bytes("-m", LLAMA, "--draft-from", eagle) > 100_000
+    assistant = write_assistant(GEMMA, tmp_path / "assistant.gguf")
+    of_assistant = told_bytes("-m", GEMMA, "--draft-from", assistant)
+    assert 100_000 < of_assistant == told_bytes("-m", GEMMA, "--draft-from", assistant, "--kv", "q4")  # it has no cache
     assert told_bytes("-m", LLAMA, "--draft-from", LLAMA) == draft_bytes([LLAMA], limits_for(256)) > 0
 
 

@@ -204,11 +204,28 @@ class PassDrafter(Protocol):
         ...
 
 
+class CachedText(Protocol):
+    """A text in the model's cache."""
+
+    @property
+    def sequence(self) -> int:
+        """Its number there."""
+        ...
+
+    @property
+    def n_cached(self) -> int:
+        """The number of its tokens that are cached."""
+        ...
+
+
 class RowReader(Protocol):
     """What drafts from the model's hidden rows."""
 
-    def note(self, first: int, tokens: Sequence[int], rows: Floats) -> None:
-        """Take the rows of tokens that were added to the text from position `first` on: float32[len(tokens), D]."""
+    def note(self, first: int, tokens: Sequence[int], rows: Floats, text: CachedText | None = None) -> None:
+        """Take the rows of tokens that were added to the text from position `first` on: float32[len(tokens), D].
+
+        `text`: the text itself, for those who read its keys and values.
+        """
         ...
 
 

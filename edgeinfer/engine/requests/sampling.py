@@ -122,7 +122,7 @@ class Distribution:
         """The token of draw `n`."""
         if len(self.tokens) == 1:
             return int(self.tokens[0])
-        return int(self.tokens[(noise.exponentials(n, self.tokens) / self.weights).argmin()])
+        return int(self.tokens[(self.weights / noise.exponentials(n, self.tokens)).argmax()])  # E / p could overflow
 
     def dense(self, n_vocab: int) -> Doubles:
         """Probabilities of the whole vocabulary: float64[V]."""

@@ -72,7 +72,7 @@ class DraftModel:
 
     def session(self) -> Follower:
         """The draft model's state for one more session."""
-        return Follower(self._pool.open())
+        return CachedFollower(self._pool.open())
 
     def read(self, texts: Sequence[FollowedText], ahead: Sequence[Sequence[int]]) -> list[int | None]:
         """Read texts, and add the highest logits after each; returns the token to go on with.
@@ -91,10 +91,11 @@ class DraftModel:
         self, texts: Sequence[FollowedText], tokens: Sequence[int], ahead: Sequence[Sequence[int]]
     ) -> list[int | None]:
         """Go on with one more token of each text, as `read` does; None for a text that it does not fit in."""
-        parts = [
-            None if self._failure is not None else text.follower.after(token, more)
-            for text, token, more in zip(texts, tokens, ahead, strict=True)
-        ]
+        n_left, parts = self._pool.executor.limits.max_tokens, list[TextPart | None]()
+        for text, token, more in zip(texts, tokens, ahead, strict=True):
+            part = None if self._failure is not None else text.follower.after(token, n_left, more)
+            n_left -= 0 if part is None else len(part.batch.tokens)
+            parts.append(part)
         return self._run(texts, parts)
 
     def take_notices(self) -> tuple[str, ...]:
@@ -119,7 +120,7 @@ class DraftModel:
             return found
         with self._pool.lock:
             joined = join([part.batch for _, part in taken])
-            members = [texts[place].follower.cached for place, _ in taken]
+            members = [member for place, _ in taken for member in texts[place].follower.members]
             try:
                 self.n_passes += 1
                 logits = self._pool.evaluate(members, joined)
@@ -140,7 +141,7 @@ class DraftModel:
                 rows = packed[row : row + n_outputs], highest[row : row + n_outputs]
                 found[place], n_known = _added(texts[place], *rows, part.ahead)
                 n_kept = len(part.batch.tokens) - len(part.ahead) + n_known
-                texts[place].follower.cached.commit(joined, np.arange(first, first + n_kept, dtype=np.int32))
+                texts[place].follower.keep(joined, np.arange(first, first + n_kept, dtype=np.int32))
                 first, row = first + len(part.batch.tokens), row + n_outputs
         return found
 
@@ -192,28 +193,75 @@ class TextPart:
     ahead: Sequence[int] = ()
 
 
-class Follower:
+class Follower(Protocol):
+    """What a draft model or head has of one session's text."""
+
+    @property
+    def members(self) -> tuple[CachedSequence, ...]:
+        """Its own sequences that the draft model evaluates."""
+        ...
+
+    @property
+    def row_reader(self) -> RowReader | None:
+        """What is given the model's hidden rows; None if they are not used."""
+        ...
+
+    def begin(self, text: Sequence[int]) -> None:
+        """Start a text to continue."""
+        ...
+
+    def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
+        """The next part of a text that was not read yet, up to `most` tokens; None if it cannot be read.
+
+        With logits, and with what may be ahead, if it is the last part.
+        """
+        ...
+
+    def after(self, token: int, most: int, ahead: Sequence[int]) -> TextPart | None:
+        """One more token, with what may be ahead, up to `most` tokens; None if it does not fit."""
+        ...
+
+    def keep(self, batch: Batch, path: Int32s) -> None:
+        """Keep these tokens of the batch just evaluated."""
+        ...
+
+    def keep_row(self, row: Floats) -> None:
+        """Take its own hidden row of the last token evaluated, if it goes on from that: float32[1, D]."""
+        ...
+
+    def close(self) -> None:
+        """Free the memory."""
+        ...
+
+
+class CachedFollower:
     """The draft model's cached tokens for one session: those of the text, and those it predicted."""
 
     def __init__(self, cached: CachedSequence) -> None:
         self.cached = cached
 
     @property
+    def members(self) -> tuple[CachedSequence, ...]:
+        """The only sequence."""
+        return (self.cached,)
+
+    @property
     def row_reader(self) -> RowReader | None:
-        """What is given the model's hidden rows; None if they are not used."""
+        """Nothing: a model reads no hidden rows."""
         return None
 
     def begin(self, text: Sequence[int]) -> None:
-        """Start a text to continue; nothing needs to be done, as each call says the whole text."""
+        """Do nothing, as each call says the whole text."""
 
     def keep_row(self, row: Floats) -> None:
-        """Take its own hidden row of the last token evaluated, if it goes on from that: float32[1, D]."""
+        """Do nothing: a model goes on from tokens alone."""
+
+    def keep(self, batch: Batch, path: Int32s) -> None:
+        """Commit these tokens."""
+        self.cached.commit(batch, path)
 
     def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
-        """The next part of a text that was not read yet, up to `most` tokens; None if the text does not fit.
-
-        With logits, and with what may be ahead, if it is the last part.
-        """
+        """As `Follower.unread`; None if the text does not fit."""
         cached = self.cached
         if most < 1 or len(history) >= cached.n_context:
             return None
@@ -223,9 +271,9 @@ class Follower:
             return TextPart(cached.chain(part, wants_logits=False))
         return self._last_part(list(part), ahead[: most - len(part)])
 
-    def after(self, token: int, ahead: Sequence[int]) -> TextPart | None:
-        """One more token, with what may be ahead; None if it does not fit."""
-        return None if self.cached.is_full else self._last_part([token], ahead)
+    def after(self, token: int, most: int, ahead: Sequence[int]) -> TextPart | None:
+        """As `Follower.after`; None if the context is full."""
+        return None if most < 1 or self.cached.is_full else self._last_part([token], ahead[: most - 1])
 
     def _last_part(self, tokens: list[int], ahead: Sequence[int]) -> TextPart:
         """A part with logits after its last token, and after those ahead for which the context has room."""

@@ -195,6 +195,16 @@ def test_the_token_has_the_highest_log_probability_plus_gumbel_noise(options: di
         assert sampler.choose(logits, [], n) == int((log_p + gumbel).argmax())
 
 
+@pytest.mark.parametrize("temperature", [0.02, 0.01, 0.005])
+def test_of_weights_that_are_nearly_nothing_the_highest_still_wins(temperature: float) -> None:
+    """Near the least number there is, noise divided by a weight is infinite, of which NumPy warns."""
+    logits = np.random.default_rng(0).normal(0, 3, 50_000).astype(np.float32)
+    sampler = Sampler(SamplingSettings(temperature=temperature, top_k=0, top_p=1.0, min_p=0.0, seed=1))
+    assert 0 < sampler.distribution(logits, []).weights.min() < 1e-308
+    noise = -np.log(sampler.noise.exponentials(3, np.arange(len(logits))))
+    assert sampler.choose(logits, [], 3) == (logits / temperature + noise).argmax()
+
+
 def test_without_a_seed_one_is_chosen_and_told() -> None:
     sampler = Sampler(SamplingSettings(temperature=1))
     again = Sampler(SamplingSettings(temperature=1, seed=sampler.seed))

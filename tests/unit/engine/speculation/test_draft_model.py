@@ -19,9 +19,9 @@ from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import (
     MOST_SPARE,
+    CachedFollower,
     DraftModel,
     FollowedText,
-    Follower,
     draft_bytes,
     split_sources,
 )
@@ -243,7 +243,7 @@ def asked(
     before = len(model.rounds)
     draws = Draws(acceptance, None, 0)
     chances = rounds.chances(draws)
-    follower = Follower(None)  # type: ignore[arg-type]
+    follower = CachedFollower(None)  # type: ignore[arg-type]
     offers = [
         Offer(follower, Chain(), [1, 2, 3], min(most, MOST_CHAINED), 1, expected, tree(n_nodes), *chances, draws)
         for expected, n_nodes in trees
