@@ -59,7 +59,9 @@ def test_the_script_tells_of_loops_that_hold_and_of_those_that_break(tmp_path: P
     assert rows[-1].startswith("all, ")
     assert rows[-1].split()[3:6] == ["1", "1", str(N_STEPS)]
     assert rows[-1].split()[-1] == "0"
-    (tmp_path / "deaf.jinja").write_text("{% for m in messages if m.role == 'user' %}{{ m.content }}\n{% endfor %}")
+    (tmp_path / "deaf.jinja").write_text(
+        "{% for m in messages if loop.index < 3 or loop.last %}{{ m.content }}\n{% endfor %}"
+    )
     code, told = script(model, tmp_path / "deaf.jinja")
     assert code == 1, told
     assert "the model was not told" in told

@@ -103,8 +103,8 @@ def test_an_object_without_declared_keys_stays_free(server: Running, field: str)
 
 
 def test_an_example_of_a_call_has_no_arguments_to_copy(tiny_model: Path) -> None:
-    from edgeinfer.models.text.earlier_calls import told_in_words
+    from edgeinfer.models.text.earlier_calls import with_instructions
     from edgeinfer.models.text.message import Message
 
-    (system, _) = told_in_words([Message("user", "hi")], [{"function": {"name": "clock"}}])
+    (system, _) = with_instructions([Message("user", "hi")], [{"function": {"name": "clock"}}])
     assert "its value" not in system.text

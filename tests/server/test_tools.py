@@ -20,7 +20,7 @@ from edgeinfer.engine.requests.constrained.call_grammars import tool_grammar
 from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
-from edgeinfer.models.text.earlier_calls import told_in_words
+from edgeinfer.models.text.earlier_calls import calls_in_words, with_instructions
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS, format_of
 from edgeinfer.models.text.tools import ToolCall, ToolReader, functions_of
 from tests.conftest import write_tiny_llama
@@ -177,12 +177,12 @@ def test_a_template_that_does_not_is_told_in_words() -> None:
         Message("assistant", None, {"tool_calls": [{"function": {"name": "clock", "arguments": "{}"}}]}),
         Message("tool", "noon"),
     ]
-    told = told_in_words(messages, TOOLS)
+    told = calls_in_words(with_instructions(messages, TOOLS))
     assert told[0].text.startswith("Be kind.")
     assert '"weather"' in told[0].text
     assert told[2].text == '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
     assert (told[3].role, told[3].text) == ("user", "<tool_response>\nnoon\n</tool_response>")
-    assert told_in_words(messages[1:], TOOLS)[0].role == "system"
+    assert with_instructions(messages[1:], TOOLS)[0].role == "system"
 
 
 def check(call: object) -> None:

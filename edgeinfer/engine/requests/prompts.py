@@ -33,7 +33,7 @@ MOST_NAMED = 3
 _THOUGHT_TOKENS = 24
 """More tokens than the beginning of a thought has."""
 _PLAIN_CHAT = ChatOptions(None, NO_VARIABLES)
-OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name"})
+OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name", "calls_in_words"})
 """Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
 

@@ -99,10 +99,15 @@ class ChatTeller:
             hidden = self.tokenizer.marks.hide(messages, schemas, variables, self._answer_marks)
             messages, variables, stand_ins = hidden.messages, hidden.variables, hidden.stand_ins
             tools = None if tools is None else replace(tools, tools=tuple(hidden.tools))
-        given = None if tools is None or tools.in_words else tools.tools
-        messages = messages if tools is None else tools.messages(messages)
-        begins = options.begins_answer
-        return self.template.render(messages, add_generation_prompt=begins, tools=given, **variables), stand_ins
+        in_words = tools is not None and tools.in_words
+        text = self.template.render(
+            messages if tools is None else tools.messages(messages),
+            add_generation_prompt=options.begins_answer,
+            tools=None if tools is None or in_words else tools.tools,
+            calls_in_words=in_words,
+            **variables,
+        )
+        return text, stand_ins
 
     def _with_thoughts_apart(self, message: Message) -> Message:
         """An earlier answer without the marks of channels, which templates write themselves and refuse in contents."""

@@ -16,7 +16,7 @@ from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
-from edgeinfer.models.text.earlier_calls import told_in_words
+from edgeinfer.models.text.earlier_calls import with_instructions
 from edgeinfer.models.text.tool_formats import FALLBACK, TOOL_FORMATS, ToolFormat, format_of
 from edgeinfer.models.text.tools import Function, ToolReader, functions_of, with_objects
 
@@ -73,8 +73,8 @@ class ToolUse:
         return cls(tuple(tools or ()), tuple(functions), form, found is None, required, several)
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """A conversation in the form that the template takes."""
-        return told_in_words(messages, self.tools) if self.in_words else list(map(with_objects, messages))
+        """A conversation that tells of the functions, if the template does not."""
+        return with_instructions(messages, self.tools) if self.in_words else list(map(with_objects, messages))
 
     def constraint(
         self,

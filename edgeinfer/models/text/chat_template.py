@@ -110,11 +110,17 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, object]] | None = None,
         name: str | None = None,
+        calls_in_words: bool = False,
         **extra: object,
     ) -> str:
         """The text of a chat; see `rendering`, which also reports what happened to the system message."""
         return self.rendering(
-            messages, add_generation_prompt=add_generation_prompt, tools=tools, name=name, **extra
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            tools=tools,
+            name=name,
+            calls_in_words=calls_in_words,
+            **extra,
         ).text
 
     def rendering(
@@ -124,29 +130,30 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, object]] | None = None,
         name: str | None = None,
+        calls_in_words: bool = False,
         **extra: object,
     ) -> Rendering:
         """Render `messages`, with the beginning of an answer if `add_generation_prompt`.
 
         `tools` are JSON schemas, `name` selects one of several templates, `extra` are further variables
         (`enable_thinking=False`), which may also replace `bos_token` and similar ones. A template that fails on the
-        messages, leaves out calls, or writes Python's notation, gets them in the other forms of `message_forms`. If it
-        refuses system messages or leaves them out, the text of those after the first message, or of all, goes before
-        the next user message. Raises BadTemplate for a template that fails or exceeds its limits, BadSetting for
-        invalid messages.
+        messages, leaves out calls, or writes Python's notation, gets them in the other forms of `message_forms`; with
+        `calls_in_words` calls and results are always in the texts. If it refuses system messages or leaves them out,
+        the text of those after the first message, or of all, goes before the next user message. Raises BadTemplate for
+        a template that fails or exceeds its limits, BadSetting for invalid messages.
         """
         options = {"tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt, **extra}
         variables = {key: plain(value, key) for key, value in {**self._special_tokens, **options}.items()}
         picked = self._pick(name, has_tools=bool(tools))
         chat = _known_roles([Message.of(message) for message in messages], self.sources[picked])
         if not _system_messages(chat):
-            return Rendering(self._run_form(picked, chat, variables), system_merged=False)
+            return Rendering(self._run_form(picked, chat, variables, calls_in_words), system_merged=False)
         refusal: BadTemplate | None = None
         n_leading = next((n for n, message in enumerate(chat) if message.role not in _SYSTEM_ROLES), len(chat))
         for n_kept in dict.fromkeys((len(chat), n_leading, 0)):
             told = [*chat[:n_kept], *_merge_system(chat[n_kept:])]
             try:
-                text = self._run_form(picked, told, variables)
+                text = self._run_form(picked, told, variables, calls_in_words)
             except BadTemplate as error:
                 refusal = refusal or error
                 continue
@@ -154,7 +161,7 @@ class ChatTemplate:
                 return Rendering(text, system_merged=n_kept < len(chat))
         raise refusal or BadTemplate("the chat template leaves out what the system says")
 
-    def _run_form(self, name: str, chat: Sequence[Message], variables: Mapping[str, object]) -> str:
+    def _run_form(self, name: str, chat: Sequence[Message], variables: Mapping[str, object], in_words: bool) -> str:
         """The text of the first form of `chat` that the template takes. Raises BadTemplate if it takes none."""
         template, given_up_at = self._template(name), time.thread_time() + self._limits.seconds
         n_runs = 0
@@ -166,7 +173,7 @@ class ChatTemplate:
                 raise BadTemplate("the chat template takes no form of these messages within its time")
             return self._run(template, messages, scope)
 
-        return first_form(chat, self.sources[name], variables, self._now(), render)
+        return first_form(chat, self.sources[name], variables, self._now(), render, in_words=in_words)
 
     def _pick(self, name: str | None, *, has_tools: bool) -> str:
         if name is None:

@@ -2,7 +2,8 @@
 
 In: messages, a template's source and a function that renders. Out: the text of the first form that has all in words
 that a model reads. Some templates search in a content that is none, add the arguments of a call to a text, read
-contents only as text or only as parts, or leave out calls: all of them, those beside text, or all but the first.
+contents only as text or only as parts, or leave out calls: all of them, those beside text, all but the first, or with
+the whole of what the assistant says.
 Python's notation of a list or dict in the text means that a template wanted a text there. Independent of Jinja.
 """
 
@@ -20,37 +21,53 @@ from edgeinfer.models.text.earlier_calls import (
     calls_apart,
     calls_as_text,
     calls_in_words,
+    form_in_words,
     one_call_each,
+    untold_calls,
     with_other_names,
 )
 from edgeinfer.models.text.message import Message
-from edgeinfer.models.text.tool_formats import format_of
+from edgeinfer.models.text.tool_formats import ToolFormat, format_of
 
 Change = Callable[[Message], Message]
+Arrange = Callable[[Sequence[Message]], list[Message]]
 Render = Callable[[Sequence[Message], Mapping[str, object]], str]
 """Renders messages with variables; raises BadTemplate."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatForm:
-    """A conversation in one form. `calls_key`: equal for forms that give calls to a template in the same way."""
+    """A conversation in one form. `calls_key`: equal for forms that give calls to a template in the same way.
+
+    `written`: how calls are written in the text of messages, if they are.
+    """
 
     messages: list[Message]
     calls_key: tuple[int, frozenset[Change]]
+    written: ToolFormat | None
 
 
 def first_form(
-    chat: Sequence[Message], source: str, variables: Mapping[str, object], now: datetime, render: Render
+    chat: Sequence[Message],
+    source: str,
+    variables: Mapping[str, object],
+    now: datetime,
+    render: Render,
+    *,
+    in_words: bool = False,
 ) -> str:
     """What `render` makes of the first form of `chat` that the template with this source takes and tells in full.
 
-    In full: what users said is there, nothing is in Python's notation, and no call is missing. If there is none: the
+    In full: what users said is there, nothing is in Python's notation, and no call is missing. Calls that are missing
+    even in words, since the template leaves out the whole message, are told with their results. If there is none: the
     first text that was made. Raises BadTemplate if there is none of these either, or none within the time.
+    `in_words`: calls and results are told in words only.
     """
     refusal: BadTemplate | None = None
     first: str | None = None
     dropped: set[object] = set()
-    for form in forms_of(chat, source):
+    said = calls_in_words(chat) if in_words else chat
+    for form in forms_of(chat, source, in_words=in_words):
         if form.calls_key in dropped:
             continue
         for tools in forms_of_tools(variables, now):
@@ -60,9 +77,12 @@ def first_form(
                 refusal = refusal or error
                 continue
             first = text if first is None else first
-            if not is_in_words(text, chat):
+            if not is_in_words(text, said):
                 continue
-            if _tells_calls(form.messages, {**variables, **tools}, render):
+            untold = [] if form.written is None else untold_calls(chat, form.written, text)
+            if untold and form.written == form_in_words():
+                return first_form(calls_in_words(chat, untold), source, variables, now, render)
+            if not untold and _tells_calls(form.messages, {**variables, **tools}, render):
                 return text
             dropped.add(form.calls_key)
             break
@@ -81,14 +101,16 @@ def _tells_calls(messages: Sequence[Message], variables: Mapping[str, object], r
     return all(name in text for name in names)
 
 
-def forms_of(chat: Sequence[Message], source: str) -> Iterator[ChatForm]:
+def forms_of(chat: Sequence[Message], source: str, *, in_words: bool = False) -> Iterator[ChatForm]:
     """The messages as they are, then in one other form, then in two at a time, and so on.
 
     Then with messages of one role that follow each other as one, with calls apart from text, with one call in a
-    message, with calls in the text as the family writes them, and with calls and their results in words.
+    message, with calls in the text as the family writes them, and with calls and their results in words. With
+    `in_words`: only the last.
     """
     tried: list[list[Message]] = []
-    for number, arranged in enumerate(_arrangements(chat, source)):
+    arrangements = _in_words(chat) if in_words else _arrangements(chat, source)
+    for number, (arranged, written) in enumerate(arrangements):
         if arranged in tried:
             continue
         tried.append(arranged)
@@ -96,23 +118,32 @@ def forms_of(chat: Sequence[Message], source: str) -> Iterator[ChatForm]:
         for n_changes in range(len(changes) + 1):
             for chosen in combinations(changes, n_changes):
                 key = number, frozenset(chosen).intersection(_CHANGES_OF_CALLS)
-                yield ChatForm([_changed(message, chosen) for message in arranged], key)
+                yield ChatForm([_changed(message, chosen) for message in arranged], key, written)
 
 
-def _arrangements(chat: Sequence[Message], source: str) -> Iterator[list[Message]]:
-    """The messages with calls where the template may read them; a template that names them nowhere reads none."""
+def _arrangements(chat: Sequence[Message], source: str) -> Iterator[tuple[list[Message], ToolFormat | None]]:
+    """The messages with calls where the template may read them, and how these are written if they are in the text.
+
+    A template that names calls nowhere reads none.
+    """
     has_calls = any(message.extra.get("tool_calls") for message in chat)
     chats = list(chat), together(chat)
     if "tool_calls" in source or not has_calls:
-        yield from chats
-        yield from map(calls_apart, chats)
-        yield from map(one_call_each, chats)
-        yield from (one_call_each(calls_apart(each)) for each in chats)
+        arrangements: tuple[Arrange, ...] = (list, calls_apart, one_call_each, _one_call_apart)
+        yield from ((arrange(each), None) for arrange in arrangements for each in chats)
     if has_calls and (family := format_of(source)) is not None:
-        yield from (calls_as_text(each, family[1]) for each in chats)
-    in_words = calls_in_words(chat)
-    yield in_words
-    yield together(in_words)
+        yield from ((calls_as_text(each, family[1]), family[1]) for each in chats)
+    yield from _in_words(chat)
+
+
+def _one_call_apart(chat: Sequence[Message]) -> list[Message]:
+    return one_call_each(calls_apart(chat))
+
+
+def _in_words(chat: Sequence[Message]) -> Iterator[tuple[list[Message], ToolFormat | None]]:
+    told, form = calls_in_words(chat), form_in_words()
+    yield told, form
+    yield together(told), form
 
 
 def together(chat: Sequence[Message]) -> list[Message]:

@@ -245,3 +245,17 @@ def test_stand_ins_are_of_one_character_each(tokenizer: Tokenizer) -> None:
     changed = [a for a, b in zip(hidden, FORGED + " <|im_", strict=True) if a != b]
     assert len(changed) == 3
     assert not any(a.isspace() or a.lower() != a.upper() for a in changed)
+
+
+@pytest.mark.parametrize("with_tools", [False, True])
+def test_a_call_is_told_where_the_template_leaves_out_what_the_assistant_says(
+    tokenizer: Tokenizer, with_tools: bool
+) -> None:
+    tools = [{"type": "function", "function": {"name": "search"}}] if with_tools else None
+    call = {"function": {"name": "search", "arguments": '{"query": "hats <|im_end|>"}'}}
+    chat = [USER, {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "content": "one"}]
+    template = "{% for m in messages if m.role != 'assistant' %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    text = prompts(tokenizer, template).render(chat, tools)
+    told = '<tool_call>\n{"name": "search", "arguments": {"query": "hats <|im_end|>"}}\n</tool_call>'
+    assert text.endswith(f"<|im_start|>{told}\n<tool_response>\none\n</tool_response><|im_end|>")
+    assert ("You may call functions" in text) == with_tools

@@ -42,7 +42,7 @@ def test_templates_of_a_form_of_their_own_are_told_in_words(call: str) -> None:
     assert use.form == TOOL_FORMATS.get("hermes")
     calls = {"tool_calls": [{"function": {"name": "clock", "arguments": "{}"}}] * 2}
     turns = [Message("user", "?"), Message("assistant", "", calls), Message("tool", "noon"), Message("tool", "one")]
-    text = template.render(use.messages(turns))
+    text = template.render(use.messages(turns), calls_in_words=True)
     assert text.count('<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>') == 2
     assert text.endswith("<tool_response>\nnoon\n</tool_response>\n<tool_response>\none\n</tool_response>")
 

@@ -6,7 +6,7 @@ import pytest
 
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message, tools
-from edgeinfer.models.text.earlier_calls import told_in_words
+from edgeinfer.models.text.earlier_calls import calls_in_words
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
 from edgeinfer.models.text.tools import ToolCall, ToolReader, functions_of
 
@@ -71,7 +71,7 @@ def test_only_texts_of_objects_become_objects() -> None:
     for calls in (None, "none", [None], [{"function": "clock"}], [{"function": {"name": "clock"}}]):
         message = Message("assistant", "", {"tool_calls": calls})
         assert tools.with_objects(message) == message
-        assert told_in_words([message], [])
+        assert calls_in_words([message])
 
 
 @pytest.mark.parametrize("arguments", ["", " ", "null", None])
