@@ -9,6 +9,7 @@ import numpy as np
 
 from edgeinfer.engine.requests.drafting import ROOT, Draft, DraftReport, DraftRequest, DraftRoom, SourceCount, Walk
 from edgeinfer.engine.requests.noise import Noise
+from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.graph.step import Floats, Int32s
 
 Nodes = list[tuple[int, int]]
@@ -55,7 +56,9 @@ class Voice:
     def __init__(self, voices: Voices) -> None:
         self.drafter, self.n_proposed, self.n_accepted = voices, 0, 0
 
-    def begin(self, history: Sequence[int], noise: Noise | None = None) -> None:
+    def begin(
+        self, history: Sequence[int], noise: Noise | None = None, settings: SamplingSettings | None = None
+    ) -> None:
         self.n_prompt, self.n_proposed, self.n_accepted = len(history), 0, 0
         self.answer = list(self.drafter.known.get(tuple(history), ()))
 
