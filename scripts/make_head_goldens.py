@@ -12,13 +12,14 @@ from __future__ import annotations
 import ctypes
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.head_files import EAGLES, HEADS, write_eagle, write_with_head
+from tests.head_files import ASSISTANTS, CHAINS, EAGLES, HEADS, N_BLOCKS, write_assistant, write_eagle, write_with_head
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data"
 N_TOKENS, N_NEXT, CONTEXT = 40, 5, 256
@@ -29,6 +30,10 @@ own_rows = library["_Z26llama_get_embeddings_nextnP13llama_context"]
 own_rows.restype, own_rows.argtypes = ctypes.POINTER(ctypes.c_float), [ctypes.c_void_p]
 want_own_rows = library["_Z26llama_set_embeddings_nextnP13llama_contextbb"]
 want_own_rows.argtypes = [ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool]
+
+
+choose_block = library["_Z28llama_set_nextn_layer_offsetP13llama_contexti"]
+choose_block.argtypes = [ctypes.c_void_p, ctypes.c_int32]
 
 
 class Embedding(ctypes.Structure):
@@ -100,6 +105,32 @@ def golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
     return {**given, "next_logits": np.array(found)}
 
 
+def chain_golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
+    """What each of several blocks gives for random tokens, with the rows of the one before: float32[blocks, T, V].
+
+    The n-th block begins at the n-th token.
+    """
+    wanted = llama_cpp.llama_model_default_params()
+    wanted.load_mtp = True
+    model = llama_cpp.llama_model_load_from_file(str(path).encode(), wanted)
+    n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+    width = llama_cpp.llama_model_n_embd(model)
+    tokens = np.random.default_rng(seed).integers(0, n_vocab, N_TOKENS).tolist()
+    trunk = context_of(model, llama_cpp.LLAMA_CONTEXT_TYPE_DEFAULT)
+    want_own_rows(trunk, True, False)
+    evaluate(trunk, tokens, 0, None, n_vocab)
+    rows = np.ctypeslib.as_array(own_rows(trunk), (N_TOKENS, width)).copy()
+    head = context_of(model, llama_cpp.LLAMA_CONTEXT_TYPE_MTP, trunk)
+    want_own_rows(head, True, True)
+    found = np.zeros((N_BLOCKS, N_TOKENS, n_vocab), np.float32)
+    for block in range(N_BLOCKS):
+        choose_block(head, block)
+        cut(head, 0)
+        found[block, block + 1 :] = evaluate(head, tokens[block + 1 :], block + 1, rows[:-1], n_vocab)
+        rows = np.ctypeslib.as_array(own_rows(head), (N_TOKENS - block - 1, width)).copy()
+    return {"tokens": np.array(tokens, np.int32), "logits": found}
+
+
 def eagle_golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
     """What an EAGLE-3 head gives for random tokens and random rows of a model."""
     model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
@@ -124,6 +155,40 @@ def eagle_golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
     return {**given, "next": np.array(following, np.int32), "next_logits": np.array(found)}
 
 
+def assistant_golden(model_path: Path, path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
+    """What an assistant gives after each of random tokens, with the model's row; then what it goes on with alone."""
+    files = [
+        llama_cpp.llama_model_load_from_file(str(each).encode(), llama_cpp.llama_model_default_params())
+        for each in (model_path, path)
+    ]
+    n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(files[0]))
+    width = llama_cpp.llama_model_n_embd(files[0])
+    tokens = np.random.default_rng(seed).integers(0, n_vocab, N_TOKENS).tolist()
+    trunk = context_of(files[0], llama_cpp.LLAMA_CONTEXT_TYPE_DEFAULT)
+    want_own_rows(trunk, True, False)
+    head = context_of(files[1], llama_cpp.LLAMA_CONTEXT_TYPE_MTP, trunk)
+    want_own_rows(head, True, True)
+    found = []
+    for number, (token, following) in enumerate(pairwise(tokens)):
+        cut(trunk, number)
+        evaluate(trunk, [token], number, None, n_vocab)
+        row = np.ctypeslib.as_array(own_rows(trunk), (1, width)).copy()
+        found.append(evaluate(head, [following], number + 1, row, n_vocab)[0])
+    chosen, later = [], [found[-1]]
+    for _ in range(N_NEXT):
+        row = np.ctypeslib.as_array(own_rows(head), (1, width)).copy()
+        chosen.append(int(later[-1].argmax()))
+        cut(trunk, N_TOKENS - 1)
+        later.append(evaluate(head, chosen[-1:], N_TOKENS - 1, row, n_vocab)[0])
+    given = {"tokens": np.array(tokens, np.int32), "logits": np.array(found), "next": np.array(chosen, np.int32)}
+    return {**given, "next_logits": np.array(later[1:])}
+
+
+def cut(context: int, n_tokens: int) -> None:
+    """Drop what is cached beyond some tokens."""
+    llama_cpp.llama_memory_seq_rm(llama_cpp.llama_get_memory(context), 0, n_tokens, -1)
+
+
 def add_row(batch: int, number: int, row: Floats) -> None:
     """Add a token that is a row of numbers."""
     data = np.ascontiguousarray(row).ctypes.data_as(ctypes.POINTER(ctypes.c_float))
@@ -140,6 +205,19 @@ def main(names: list[str]) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 path = write_with_head(DATA / source, Path(folder) / "model.gguf", seed=seed, own_output=own_output)
                 np.savez_compressed(DATA / "heads" / f"{name}.npz", **golden(path, seed))  # type: ignore[arg-type]
+            print(name)
+    for name, source in CHAINS.items():
+        if not names or name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                path = write_with_head(DATA / source, Path(folder) / "model.gguf", n_blocks=N_BLOCKS)
+                np.savez_compressed(DATA / "heads" / f"{name}.npz", **chain_golden(path, 0))  # type: ignore[arg-type]
+            print(name)
+    for name, (source, seed) in ASSISTANTS.items():
+        if not names or name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                path = write_assistant(DATA / source, Path(folder) / "head.gguf", seed=seed)
+                made = assistant_golden(DATA / source, path, seed)
+                np.savez_compressed(DATA / "heads" / f"{name}.npz", **made)  # type: ignore[arg-type]
             print(name)
     for seed, (name, flags) in enumerate(EAGLES.items()):
         if not names or name in names:

@@ -117,13 +117,21 @@ def stats_text(stats: Stats) -> str:
             f"{counted(stats.n_generated, 'token')}, {_number(stats.decode_tok_s)} tok/s",
             f"prompt {stats.n_prompt} ({stats.n_cached} cached), {_number(stats.prefill_tok_s)} tok/s",
             f"first token after {_number(stats.ttft_s, 3)} s",
-            f"{_number(stats.accepted_per_step, 2)} tokens per step",
+            f"{_number(stats.accepted_per_step, 2)} tokens per step{_drafts(stats)}",
             *([] if joules is None else [f"{joules:.3g} J/token"]),
             stats.policy,
             f"seed {stats.seed}",
             stats.finish_reason,
         ]
     )
+
+
+def _drafts(stats: Stats) -> str:
+    """What came of drafting, if anything was drafted."""
+    if stats.draft is None or not stats.draft.n_proposed:
+        return ""
+    taken = "" if stats.draft_share is None else f", drafting took {stats.draft_share:.1%} of the time"
+    return f", {stats.draft.n_accepted} of {stats.draft.n_proposed} drafted were right{taken}"
 
 
 @contextmanager

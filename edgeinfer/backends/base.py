@@ -283,7 +283,7 @@ class DeviceKind:
 
 _SEAMS = (
     *("base", "cache_rows", "capabilities", "device_ops", "evaluator"),
-    *("meanings", "memories", "offload", "weights"),
+    *("meanings", "memories", "offload", "reference_states", "weights"),
 )
 DEVICES: Registry[DeviceKind | EvaluatorKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=_SEAMS)
 

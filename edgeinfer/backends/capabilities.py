@@ -15,6 +15,7 @@ from edgeinfer.backends.base import (
     Device,
     FragmentDevice,
     Joined,
+    Lane,
     Limits,
     OpSeconds,
     PartsDevice,
@@ -146,6 +147,7 @@ class DeviceCapabilities:
     sections   compile a model, parts of which run on other devices, as the host that holds all buffers
     joined     up to what size its lanes join passes without requested logits with later ones
     memory     memory of its own, if it does not use the machine's
+    reading    compile models that attend to the keys and values of another one
     """
 
     fragments: FragmentDevice | None = None
@@ -153,6 +155,15 @@ class DeviceCapabilities:
     sections: HostDevice | None = None
     joined: Joined | None = None
     memory: OwnMemory | None = None
+    reading: ReadingDevice | None = None
+
+
+class ReadingDevice(Device, Protocol):
+    """A device that also runs models without KV memory of their own, which attend to another one's."""
+
+    def compile_reader(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
+        """Compile a model that reads the KV memory of the last one compiled by `compile`, which must be open."""
+        ...
 
 
 class HostLane(KVMemory, Protocol):

@@ -9,6 +9,7 @@ another kind as its forms say, and queries likewise. Not optimised for speed.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -19,9 +20,10 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.backends.meanings import FORMS, round_activations, round_cached, round_queries
+from edgeinfer.backends.reference_states import ReferenceStates
 from edgeinfer.graph.graph import Fragment, ModelSpec
 from edgeinfer.graph.op import Op
-from edgeinfer.graph.operands import LayerState, Rows, Weight
+from edgeinfer.graph.operands import Rows, Weight
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
@@ -53,17 +55,32 @@ class ReferenceDevice:
         self._activations = activations
         self._kv = kv
         self._rounding = rounding
+        self._lane: Callable[[], ReferenceLane | None] = lambda: None
 
     @property
     def capabilities(self) -> DeviceCapabilities:
-        return DeviceCapabilities(fragments=self)
+        return DeviceCapabilities(fragments=self, reading=self)
 
     def compile(
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> ReferenceLane:
         """Dequantise the weights and allocate the cache."""
         kv = self._kv or ("f32" if limits.kv == "f16" else limits.kv)
-        return ReferenceLane(spec, file, limits, self._activations == "int8", kv, self._rounding, progress)
+        lane = ReferenceLane(spec, file, limits, self._activations == "int8", kv, self._rounding, progress)
+        self._lane = weakref.ref(lane)
+        return lane
+
+    def compile_reader(
+        self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
+    ) -> ReferenceLane:
+        """As `ReadingDevice.compile_reader`."""
+        owner = self._lane()
+        assert owner is not None
+        lane = self.compile(spec, file, limits, progress)
+        self._lane = weakref.ref(owner)
+        lane.keys, lane.cached_values = owner.keys, owner.cached_values
+        lane.limited, lane.windows = owner.limited, owner.windows
+        return lane
 
     def compile_fragment(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
@@ -230,60 +247,6 @@ def _write(arrays: Sequence[NDArray[Any]], pages: Int32s, contents: NDArray[np.u
 
 def _paged(array: NDArray[Any]) -> NDArray[Any]:
     return array.reshape(-1, PAGE, *array.shape[1:])
-
-
-class ReferenceStates:
-    """The states of sequences, and the states after each token of the last pass."""
-
-    def __init__(self, layers: Sequence[LayerState], n_slots: int) -> None:
-        self.n_slots = n_slots
-        self._layers = [np.zeros((n_slots, *layer.shape), np.float32) for layer in layers]
-        self._after: list[list[Floats]] = [[] for _ in layers]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all slots."""
-        return sum(layer.nbytes for layer in self._layers)
-
-    @property
-    def slot_bytes(self) -> int:
-        """Bytes of one slot."""
-        return self.nbytes // self.n_slots
-
-    def walk(self, number: int, step: Step, advance: Callable[[int, Floats], Floats]) -> None:
-        """`OpContext.walk`."""
-        assert step.states is not None
-        layer, states, parents = self._layers[number], step.states, step.batch.parents.tolist()
-        after: list[Floats] = []
-        for token, parent in enumerate(parents):
-            slot = int(states.loads[step.rows[token]])
-            before = after[parent] if parent >= 0 else np.zeros_like(layer[0]) if slot < 0 else layer[slot]
-            after.append(advance(token, before))
-        for row, n_tokens, slot in states.saves.tolist():
-            layer[slot] = after[int(states.firsts[row]) + n_tokens - 1]
-        self._after[number] = after
-
-    def advance(self, source: int, target: int, nodes: Sequence[int]) -> None:
-        """Store in a slot the state after tokens of the last pass."""
-        for layer, after in zip(self._layers, self._after, strict=True):
-            layer[target] = after[nodes[-1]]
-
-    def read(self, slots: Sequence[int]) -> NDArray[np.uint8]:
-        """Contents of slots: uint8[len(slots), slot_bytes]; zeros for a slot below zero."""
-        parts = []
-        for layer in self._layers:
-            rows = layer[np.maximum(slots, 0)].reshape(len(slots), -1)
-            rows[np.asarray(slots) < 0] = 0.0
-            parts.append(rows)
-        return np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
-
-    def write(self, slots: Sequence[int], contents: NDArray[np.uint8]) -> None:
-        """Restore the contents of slots."""
-        numbers, start = np.ascontiguousarray(contents).view(np.float32), 0
-        for layer in self._layers:
-            width = layer[0].size
-            layer[list(slots)] = numbers[:, start : start + width].reshape(-1, *layer.shape[1:])
-            start += width
 
 
 class _Pass:

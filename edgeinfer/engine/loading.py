@@ -129,7 +129,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  always drafts, "off" never; a number: passes of that many tokens, or as many as the mode allows
     verify_cost  cost of passes by their number of tokens, used instead of the measured cost
     draft_from   files and folders of text to draft from as well, and at most one smaller model with the same
-                 vocabulary, or trained head (EAGLE-3, MTP) made for the model, by file or name
+                 vocabulary, or trained head (EAGLE-3, MTP, assistant) made for the model, by file or name
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
 
@@ -293,7 +293,7 @@ def _fitting(
     n_context = context_of(spec.n_context_usual, options.n_context)
     spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows, adapters=adapters)
     head = chosen_head(subject, options, n_context) if spec.is_causal else None
-    spec = spec if head is None else with_hidden(spec, head.head.taps)
+    spec = spec if head is None else with_hidden(spec, head.head.taps, is_normed=head.head.is_normed)
     subject = replace(subject, spec=spec, head=head)
     limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
     if not spec.is_causal:  # reads whole texts in one pass and generates none

@@ -191,6 +191,11 @@ class ModelSpec:
         layers = [op.layer for op in self.ops() if isinstance(op, Attention)]
         return len(set(layers)) < len(layers)
 
+    @property
+    def reads_kv(self) -> bool:
+        """Whether it attends to the KV caches of another model, by their numbers there, and has none of its own."""
+        return not self.kv and any(isinstance(op, Attention) for op in self.ops())
+
     def matrices(self) -> Iterator[Weight]:
         """The weights that are matrices, not vectors."""
         for op in self.ops():

@@ -20,7 +20,8 @@ class RopeTable:
     `scaling` linear divides all frequencies by `factor`; yarn blends by wavelength (Peng et al., arXiv 2309.00071);
     longrope has other factors for contexts above `original_context` (arXiv 2402.13753); still turns nothing.
     `magnitude` multiplies cos and sin. So does, with a `growth`, 1 + growth * ln(1 + floor((position + growth_start) /
-    growth_period)): queries that grow by steps (Llama 4, Ministral 3).
+    growth_period)): queries that grow by steps (Llama 4, Ministral 3). `ahead`: tokens turn as if they stood so many
+    positions later.
     """
 
     base: float
@@ -35,6 +36,7 @@ class RopeTable:
     growth: float = 0.0
     growth_period: int = 0
     growth_start: int = 0
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

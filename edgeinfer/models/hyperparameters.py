@@ -25,11 +25,15 @@ NUMBER_MAX = 1e30
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """Metadata, tensors, and `n_context`: the context the model will run with (it selects LongRoPE factors)."""
+    """Metadata, tensors, and `n_context`: the context the model will run with (it selects LongRoPE factors).
+
+    `guess`: which of the file's MTP blocks a head is built from.
+    """
 
     metadata: Metadata
     tensors: Mapping[str, TensorInfo]
     n_context: int
+    guess: int = 0
 
     @property
     def architecture(self) -> str:

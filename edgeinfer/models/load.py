@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 
@@ -18,15 +19,15 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.models import eagle3
+from edgeinfer.models import eagle3, gemma4_assistant
 from edgeinfer.models.adapters import with_adapters
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.gguf.adapter import DOWN, EMBEDDING, Adapter
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
 from edgeinfer.models.quants import format_of
-from edgeinfer.models.sizes import GUESSING
-from edgeinfer.models.trained_heads import TrainedHead, has_head
+from edgeinfer.models.sizes import GUESSING, LAYERS_MAX
+from edgeinfer.models.trained_heads import TrainedHead, has_head, in_chain
 from edgeinfer.models.variants import with_rows, with_threshold
 
 UNREAD = re.compile(
@@ -40,8 +41,11 @@ PARTS = {
     "blocks that predict tokens after the next one (MTP)": re.compile(r"blk\.(\d{1,9})\..*|mtp\..*"),
 }
 """Optional parts of a model, not needed for its answers, by their tensors; blocks are those after its layers."""
+WIDTH = "embedding_length"
 BORROWED = ("token_embd.weight", "output.weight", "output_norm.weight")
 """Tensors of a model that a trained head uses too."""
+HEAD_KINDS = (eagle3.KEY, gemma4_assistant.KEY)
+"""Architectures of files that hold a trained head alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +148,29 @@ def head_in(metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: in
     build = eagle3.build if key == eagle3.KEY else architecture_of(key).head
     if build is None or (key != eagle3.KEY and not has_head(header)):
         return None
-    head = build(Hyperparameters(metadata, tensors, n_context or header.integer("context_length")))
-    _check_formats(_names(head.spec), tensors)
+    hp = Hyperparameters(metadata, tensors, n_context or header.integer("context_length"))
+    if key == eagle3.KEY:
+        head = build(hp)
+    else:
+        numbered = (replace(hp, guess=number) for number in range(hp.integer(GUESSING, most=LAYERS_MAX)))
+        head = in_chain([build(each) for each in takewhile(has_head, numbered)])
+    _check_formats(_names_of_head(head), tensors)
     return head
 
 
 def head_bytes(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of a model's file that only its trained head reads; 0 if there is none that edgeinfer can run."""
+    """Bytes of a model's file that only its trained heads read; 0 if there are none that edgeinfer can run."""
     try:
         head = head_in(metadata, tensors)
     except (BadGGUF, UnsupportedModel):
         return 0
-    own = set() if head is None else _names(head.spec) - set(BORROWED)
+    own = set() if head is None else _names_of_head(head) - set(BORROWED)
     return sum(tensors[name].nbytes for name in own)
 
 
 def is_head_alone(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> bool:
-    """Whether a file has a trained head and no model: EAGLE-3's, or one split from its model's file."""
-    if metadata.text("general.architecture", "") == eagle3.KEY:
+    """Whether a file has a trained head and no model: of a kind of its own, or one split from its model's file."""
+    if metadata.text("general.architecture", "") in HEAD_KINDS:
         return True
     header = Hyperparameters(metadata, tensors, 0)
     return header.has(GUESSING) and "blk.0.attn_norm.weight" not in tensors and has_head(header)
@@ -172,11 +181,12 @@ def open_head(path: str | Path, model: GGUFFile, spec: ModelSpec, n_context: int
 
     Embeddings and output product may be the model's. Raises as `open_model`, and BadSetting for another model's head.
     """
-    file = GGUFFile.open_beside(path, model, BORROWED)
+    borrowed = {**{name: name for name in BORROWED}, gemma4_assistant.EMBEDDING: "token_embd.weight"}
+    file = GGUFFile.open_beside(path, model, borrowed)
     try:
         if is_head_alone(file.metadata, file.tensors):
             _check_partner(file, model, spec)
-            head = head_in(file.metadata, file.tensors, n_context)
+            head = _head_for(file, spec, n_context)
             if head is None:
                 raise UnsupportedModel(f"{file.path.name} is a trained head of a kind that edgeinfer does not run")
             return OpenHead(head, file)
@@ -187,15 +197,24 @@ def open_head(path: str | Path, model: GGUFFile, spec: ModelSpec, n_context: int
     return None
 
 
+def _head_for(file: GGUFFile, model: ModelSpec, n_context: int) -> TrainedHead | None:
+    """The head of a file of its own, for a model. Raises as `head_in`, and BadSetting for another model's head."""
+    if file.metadata.text("general.architecture") != gemma4_assistant.KEY:
+        return head_in(file.metadata, file.tensors, n_context)
+    head = gemma4_assistant.build(Hyperparameters(file.metadata, file.tensors, n_context), model)
+    _check_formats(_names_of_head(head), file.tensors)
+    return head
+
+
 def _check_partner(file: GGUFFile, model: GGUFFile, spec: ModelSpec) -> None:
     """Raises BadSetting if a head was made for a model of other sizes or another family."""
     key, hp = file.metadata.text("general.architecture"), Hyperparameters(file.metadata, file.tensors, 0)
-    is_eagle = key == eagle3.KEY
-    width = hp.integer("target_hidden_size" if is_eagle else "embedding_length")
-    taps = eagle3.tap_layers(hp) if is_eagle else ()
-    reason = ""
-    if not is_eagle and key != model.metadata.text("general.architecture"):
-        reason = f"it is of a {key}, and the model is a {model.metadata.text('general.architecture')}"
+    width = hp.integer({eagle3.KEY: "target_hidden_size", gemma4_assistant.KEY: gemma4_assistant.WIDTH}.get(key, WIDTH))
+    taps = eagle3.tap_layers(hp) if key == eagle3.KEY else ()
+    own, reason = model.metadata.text("general.architecture"), ""
+    made_for = gemma4_assistant.MODEL_KEY if key == gemma4_assistant.KEY else key
+    if key != eagle3.KEY and made_for != own:
+        reason = f"it is of a {made_for}, and the model is a {own}"
     elif width != spec.width:
         reason = f"it reads hidden rows of {width} numbers, and the model has {spec.width}"
     elif any(layer >= spec.n_layers for layer in taps):
@@ -208,7 +227,7 @@ def left_out(
     spec: ModelSpec, metadata: Metadata, tensors: Mapping[str, TensorInfo], head: OpenHead | None = None
 ) -> tuple[str, ...]:
     """Descriptions of the parts of a file that edgeinfer leaves out. `head`: the one that is used."""
-    used = set() if head is None else _names(head.head.spec)
+    used = set() if head is None else _names_of_head(head.head)
     n_blocks = Hyperparameters(metadata, tensors, 0).integer("block_count")
     found = (_part(name, spec.n_layers, n_blocks) for name in tensors if name not in used)
     return tuple(dict.fromkeys(part for part in found if part is not None))
@@ -233,6 +252,11 @@ def _names(spec: ModelSpec) -> set[str]:
     factors = {op.table.factors for op in spec.ops() if isinstance(op, Rope) and op.table.factors is not None}
     beside = (*spec.dense, *(() if spec.rank is None else spec.rank.weights()))
     return {weight.tensor for weight in (*spec.weights(), *beside)} | factors
+
+
+def _names_of_head(head: TrainedHead) -> set[str]:
+    """Names of the tensors that a head's blocks read."""
+    return set[str]().union(*(_names(block.spec) for block in head.blocks))
 
 
 def _unused_keys(spec: ModelSpec) -> set[str]:

@@ -185,8 +185,9 @@ def rotations(
 
     Each is float32[n_positions - first, rotary_width / 2].
     """
-    angles = np.arange(first, n_positions, dtype=np.float64)[:, None] * frequencies(table, factors)[None, :]
-    magnitude = magnitudes(table, np.arange(first, n_positions))
+    positions = np.arange(first, n_positions) + table.ahead
+    angles = positions.astype(np.float64)[:, None] * frequencies(table, factors)[None, :]
+    magnitude = magnitudes(table, positions)
     return (np.cos(angles) * magnitude).astype(np.float32), (np.sin(angles) * magnitude).astype(np.float32)
 
 

@@ -148,7 +148,7 @@ def _epsilon(hp: Hyperparameters, norms: Norms) -> float:
 def _n_layers(hp: Hyperparameters, *, guessing: bool) -> int:
     """Layers used to generate a token, without the MTP blocks after them, unless these are wanted too."""
     n_blocks, n_guessing = hp.integer("block_count", most=LAYERS_MAX), hp.integer(GUESSING, 0, least=0)
-    if n_guessing >= n_blocks:
+    if n_guessing >= n_blocks and not guessing:
         raise BadGGUF(f"{hp.architecture}.{GUESSING} is {n_guessing} of {n_blocks} blocks: no layer is left")
     return n_blocks if guessing else n_blocks - n_guessing
 
@@ -227,9 +227,9 @@ def _windowed_layers(hp: Hyperparameters, n_layers: int, period: int | None, ahe
     """Which layers have windows; `ahead`: the distance from those without to the next multiple of the period."""
     flags = hp.flags(PATTERN)
     if flags is not None:
-        if len(flags) != n_layers:
+        if len(flags) not in (n_layers, hp.integer("block_count", n_layers)):  # MTP blocks may count too
             raise BadGGUF(f"{hp.architecture}.{PATTERN} has {len(flags)} entries for {n_layers} layers")
-        return flags
+        return flags[:n_layers]
     if hp.has(PATTERN):
         period = hp.integer(PATTERN, least=0)
     return [not period or (layer + ahead) % period != 0 for layer in range(n_layers)]

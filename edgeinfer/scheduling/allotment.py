@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from edgeinfer.errors import BadSetting
@@ -114,11 +114,12 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class PassRoom:
-    """Limits of a pass: tokens and outputs; `number` is the pass's own."""
+    """Limits of a pass: tokens and outputs; `number` is the pass's own. `n_drafts`: tokens that prompts leave free."""
 
     number: int
     max_tokens: int
     max_outputs: int
+    n_drafts: int = 0
 
 
 def allot(wishes: Sequence[Wish], pace: Pace, room: PassRoom) -> dict[int, int]:
@@ -145,8 +146,10 @@ def _turn(wish: Wish) -> tuple[bool, int]:
 def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: PassRoom, given: dict[int, int]) -> None:
     """Fill the pass with prompts: interactive ones first, then in order of arrival.
 
-    Before that, the first prompt of either kind gets a small chunk if it was left out for long enough.
+    Before that, the first prompt of either kind gets a small chunk if it was left out for long enough. An interactive
+    prompt leaves no room to drafts of background answers.
     """
+    is_watched = any(wish.is_interactive and wish.decodes for wish in wishes)
     prompts = sorted((wish for wish in wishes if not wish.decodes), key=lambda each: not each.is_interactive)
     foremost = {wish.is_interactive: wish for wish in reversed(prompts)}
     left_out = [wish for wish in foremost.values() if room.number - wish.last_pass > PATIENCE]
@@ -155,13 +158,14 @@ def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: PassRoom, given: di
     most = {kind: _most_tokens(wishes, pace, room, for_prompt=kind) for kind in foremost}
     for wish in prompts:
         n_left = most[wish.is_interactive] - sum(given.values())
-        _add(given, wish, n_left if given else max(n_left, LEAST_CHUNK), room)
+        own_room = room if is_watched or not wish.is_interactive else replace(room, n_drafts=0)
+        _add(given, wish, n_left if given else max(n_left, LEAST_CHUNK), own_room)
 
 
 def _add(given: dict[int, int], wish: Wish, most: int, room: PassRoom) -> None:
     """Give a prompt at most this many more tokens, if the pass has room."""
     has = given.get(wish.key, 0)
-    chunk = min(wish.n_missing - has, most, room.max_tokens - sum(given.values()))
+    chunk = min(wish.n_missing - has, most, room.max_tokens - room.n_drafts - sum(given.values()))
     if chunk > 0 and (has or len(given) < room.max_outputs):
         given[wish.key] = has + chunk
 

@@ -16,10 +16,10 @@ from edgeinfer.engine.speculation.draft_model import draft_bytes
 from edgeinfer.models.load import head_in, open_model
 from edgeinfer.scheduling.machine.topology import read_topology
 from tests.golden.goldens import DATA
-from tests.head_files import write_eagle, write_with_head
+from tests.head_files import write_assistant, write_eagle, write_with_head
 from tests.unit.scheduling.profiles import machine
 
-LLAMA, QWEN = (DATA / "converted" / f"{name}-bf16.gguf" for name in ("llama", "qwen35"))
+LLAMA, QWEN, GEMMA = (DATA / "converted" / f"{name}-bf16.gguf" for name in ("llama", "qwen35", "gemma4"))
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +58,9 @@ def test_drafters_in_files_of_their_own_count_too(tmp_path: Path) -> None:
     eagle = write_eagle(tmp_path / "eagle.gguf", vocabulary=320)
     assert told_bytes("-m", LLAMA) == 0
     assert told_bytes("-m", LLAMA, "--draft-from", eagle) > 100_000
+    assistant = write_assistant(GEMMA, tmp_path / "assistant.gguf")
+    of_assistant = told_bytes("-m", GEMMA, "--draft-from", assistant)
+    assert 100_000 < of_assistant == told_bytes("-m", GEMMA, "--draft-from", assistant, "--kv", "q4")  # it has no cache
     assert told_bytes("-m", LLAMA, "--draft-from", LLAMA) == draft_bytes([LLAMA], limits_for(256)) > 0
 
 
@@ -66,3 +69,22 @@ def test_a_head_of_another_model_is_refused(tmp_path: Path) -> None:
     result = run("-m", LLAMA, "--draft-from", wide)
     assert result.exit_code == 1
     assert "hidden rows of 64 numbers" in f"{result.output}{result.exception}"
+
+
+def test_what_idle_cores_could_draft_is_told_with_why_they_do_not() -> None:
+    """A laptop whose small cores are left out when decoding; on a machine without such cores nothing is told."""
+    planned = "-m", LLAMA, "--machine", "rtx4060-laptop", "--device", "cpu"
+    told = run(*planned, "--draft-from", LLAMA).stdout
+    record = json.loads(run("--json", *planned, "--draft-from", LLAMA).stdout)["cores"]
+    found = record["idle_drafting"]
+    assert set(found["cores"]) <= set(record["prefill"]["cores"]) - set(record["decode"]["cores"])
+    assert found["cores"]
+    assert ("refused, not faster" in told) == (found["idle_s"] >= found["used_s"])
+    assert "when decoding: a token of the draft model is predicted to take " in told
+    assert "idle" not in run(*planned).stdout
+    assert json.loads(run("--json", *planned).stdout)["cores"]["idle_drafting"] is None
+    for machine_name in ("raspberry-pi-5", "cloud-2core", "arc-laptop"):
+        arguments = "--json", "-m", LLAMA, "--draft-from", LLAMA, "--device", "cpu", "--machine", machine_name
+        record = json.loads(run(*arguments).stdout)["cores"]
+        is_idle = bool(set(record["prefill"]["cores"]) - set(record["decode"]["cores"]))
+        assert (record["idle_drafting"] is not None) == is_idle

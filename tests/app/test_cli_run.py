@@ -185,6 +185,18 @@ def test_stop_strings_and_stats(tiny_model: Path) -> None:
     assert "tok/s" in result.stderr
 
 
+def test_stats_tell_what_came_of_drafting_and_how_long_it_took(tiny_model: Path) -> None:
+    drafted = greedy(tiny_model, "in the inn and in the", "--stats", "--json", "--spec", "4")
+    record = json.loads(drafted.stdout)
+    counts = [sum(source[key] for source in record["draft"].values()) for key in ("accepted", "proposed")]
+    assert counts[1] > 0
+    assert f"tokens per step, {counts[0]} of {counts[1]} drafted were right, drafting took " in drafted.stderr
+    assert record["draft_s"] > 0
+    plain = greedy(tiny_model, "in the inn and in the", "--stats", "--json", "--spec", "off")
+    assert "draft" not in plain.stderr.split("memory:")[0]
+    assert (json.loads(plain.stdout)["draft"], json.loads(plain.stdout)["draft_s"]) == ({}, None)
+
+
 def test_a_cut_answer_is_told_on_stderr_and_in_json(tiny_model: Path) -> None:
     result = run(tiny_model, "the rain", "--temp", "0", "--ctx", "64", "--json")
     record = json.loads(result.stdout)

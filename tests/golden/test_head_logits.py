@@ -15,10 +15,10 @@ from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.load import head_in, open_model
+from edgeinfer.models.load import head_in, open_head, open_model
 from edgeinfer.models.trained_heads import HIDDEN, with_hidden
 from tests.golden.goldens import DATA
-from tests.head_files import EAGLES, HEADS, write_eagle, write_with_head
+from tests.head_files import ASSISTANTS, CHAINS, EAGLES, HEADS, N_BLOCKS, write_assistant, write_eagle, write_with_head
 
 HALVES = 0.002
 """Distance that float16 keys and values make, in the model and in the head."""
@@ -42,6 +42,25 @@ def test_a_head_computes_what_llama_cpp_does(name: str, device: str, tmp_path: P
             for token, wanted in zip(golden["next"], golden["next_logits"], strict=True):
                 logits = evaluate(head, np.array([token]), head.show(found.next_rows)[-1:])
                 assert distance(logits, wanted[None]) < HALVES
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_each_of_several_blocks_computes_what_llama_cpp_does(name: str, device: str, tmp_path: Path) -> None:
+    golden = np.load(DATA / "heads" / f"{name}.npz")
+    with open_model(write_with_head(DATA / CHAINS[name], tmp_path / "m.gguf", n_blocks=N_BLOCKS)) as model:
+        found = head_in(model.file.metadata, model.file.tensors)
+        assert found is not None
+        assert len(found.blocks) == N_BLOCKS
+        shown = with_hidden(model.spec, is_normed=found.is_normed)
+        with opened(device, shown, model.file) as trunk:
+            evaluate(trunk, golden["tokens"], None)
+            rows = trunk.show(HIDDEN)
+        for number, (block, wanted) in enumerate(zip(found.blocks, golden["logits"], strict=True), 1):
+            with opened(device, block.spec, model.file) as head:
+                logits = evaluate(head, golden["tokens"][number:], rows[:-1])
+                assert distance(logits, wanted[number:]) < HALVES
+                rows = head.show(HIDDEN) if number < N_BLOCKS else rows
 
 
 def opened(device: str, spec: ModelSpec, file: GGUFFile) -> Executor:
@@ -84,6 +103,33 @@ def test_an_eagle_head_computes_what_llama_cpp_does(name: str, device: str, tmp_
             for token, wanted in zip(golden["next"], golden["next_logits"], strict=True):
                 own = np.pad(head.show(found.next_rows)[-1:], ((0, 0), (found.apart, 0)))
                 assert distance(evaluate(head, np.array([token]), own), wanted[None, known]) < HALVES
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("name", ASSISTANTS)
+def test_an_assistant_computes_what_llama_cpp_does(name: str, device: str, tmp_path: Path) -> None:
+    source, seed = ASSISTANTS[name]
+    path = write_assistant(DATA / source, tmp_path / "head.gguf", seed=seed)
+    golden = np.load(DATA / "heads" / f"{name}.npz")
+    with open_model(DATA / source) as model, opened(device, with_hidden(model.spec), model.file) as trunk:
+        found = open_head(path, model.file, model.spec, 256)
+        assert found is not None
+        with found.file, trunk.beside(found.head.spec, found.file, "", trunk.limits) as head:
+            tokens, last = golden["tokens"], np.zeros((0, 0), np.float32)
+            for token, following, wanted in zip(tokens, tokens[1:], golden["logits"], strict=False):
+                evaluate(trunk, np.array([token]), None)
+                last = trunk.show(HIDDEN)
+                assert distance(looked(head, trunk, following, last), wanted[None]) < HALVES
+            for token, wanted in zip(golden["next"], golden["next_logits"], strict=True):
+                last = head.show(found.head.next_rows)
+                assert distance(looked(head, trunk, token, last), wanted[None]) < HALVES
+
+
+def looked(head: Executor, trunk: Executor, token: int, row: Floats) -> Floats:
+    """Logits of an assistant after a token that follows what its model has cached."""
+    nothing, zero = np.full(1, -1, np.int32), np.zeros(1, np.int32)
+    place = np.array([trunk.n_cached(0) - 1], np.int32)
+    return head.evaluate(Batch(np.array([token], np.int32), zero, place, nothing, zero, hidden=row)).copy()
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])

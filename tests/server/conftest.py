@@ -6,10 +6,11 @@ import asyncio
 import faulthandler
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -70,10 +71,13 @@ class Running:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)  # type: ignore[arg-type]
 
 
-def loaded(path: Path, options: ServerOptions, lora: Sequence[Path]) -> LLM:
+NO_DRAFTS: Mapping[str, Any] = MappingProxyType({"spec": "off"})
+
+
+def loaded(path: Path, options: ServerOptions, lora: Sequence[Path], drafting: Mapping[str, Any]) -> LLM:
     """A model with adapters, which the cpu takes at the scales of each request."""
     device = "cpu" if lora else "auto"
-    return load(path, device=device, spec="off", lora=lora, n_sessions=options.contexts, parallel=options.parallel)
+    return load(path, device=device, lora=lora, n_sessions=options.contexts, parallel=options.parallel, **drafting)
 
 
 @contextmanager
@@ -86,18 +90,19 @@ def served(
     presets: Presets | None = None,
     reread: Callable[[], Presets] | None = None,
     aliases: Sequence[str] = (),
+    drafting: Mapping[str, Any] = NO_DRAFTS,
     **limits: object,
 ) -> Iterator[Running]:
     """A server over a model, until the block ends. `defaults`: of answers, if requests do not say; `lora`: adapters.
 
-    With `presets`, these say which model is the default one.
+    `drafting`: options of loading, by which nothing is drafted unless they say otherwise. With `presets`, these say
+    which model is the default one.
     """
-    options = options or ServerOptions(port=0)
-    opened: list[LLM] = []
+    options, opened = options or ServerOptions(port=0), list[LLM]()
 
     def open_model(model: LocalModel, progress: Progress) -> LLM:
         if names.presets is None:
-            opened.append(loaded(model.path, options, lora))
+            opened.append(loaded(model.path, options, lora, drafting))
         else:
             own = replace(names.presets.settings_of(model).load, spec="off", parallel=options.parallel)
             opened.append(load_with(model.path, replace(own, progress=progress)))

@@ -301,7 +301,7 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     """The model in numbers, and what all of it takes on this machine."""
     from edgeinfer.app.plans.fit import plan_for
     from edgeinfer.app.plans.record import PlannedModel
-    from edgeinfer.engine.speculation.heads import planned_drafter_bytes
+    from edgeinfer.engine.speculation.heads import planned_drafter
     from edgeinfer.models.load import weight_bytes
     from edgeinfer.scheduling.cost.work import work_of
     from edgeinfer.scheduling.machine.topology import usable_cores
@@ -320,8 +320,8 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     work, in_file = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)
     adapters = tuple((each.path, each.scale, each.nbytes(file.tensors)) for each in file.adapters)
     need, per_token = here.need, here.need.kv_bytes_per_token
-    beside = planned_drafter_bytes(file, spec, load, need.n_context)
-    return PlannedModel(spec, work, n_params, in_file, per_token, file.nbytes, adapters, beside), here
+    drafter = planned_drafter(file, spec, load, need.n_context)
+    return PlannedModel(spec, work, n_params, in_file, per_token, file.nbytes, adapters, *drafter), here
 
 
 def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Profile | None:
@@ -354,6 +354,7 @@ def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: MeasuredSpeeds,
     from edgeinfer.app.plans.text import (
         adjustment_line,
         core_lines,
+        idle_lines,
         machine_lines,
         model_lines,
         placement_lines,
@@ -366,7 +367,7 @@ def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: MeasuredSpeeds,
         yield from lines
         yield f"decode    {_unpredicted(plans.here, speeds)}"
         return
-    lines += [*machine_lines(planned.profile), *core_lines(planned)]
+    lines += [*machine_lines(planned.profile), *core_lines(planned), *idle_lines(plans.facts.idle_drafting(planned))]
     lines += [f"refused   {planned.refused}"] if planned.refused else []
     lines += [] if shown is None else [adjustment_line(planned.adjustment)]
     lines += speed_lines(planned, speeds, writes=plans.facts.spec.is_causal)

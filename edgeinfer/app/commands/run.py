@@ -261,6 +261,7 @@ def _record(
         "steps": stats.steps,
         "accepted_per_step": stats.accepted_per_step,
         "draft": _draft_record(stats),
+        "draft_s": None if stats.draft is None else stats.draft.seconds,
         "approx": facts.approx,
         "skipped_share": skipped_share(read.reading),
         "mode": facts.mode,

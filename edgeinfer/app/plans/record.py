@@ -13,12 +13,13 @@ from edgeinfer.app.plans.fit import Fit, memory_record
 from edgeinfer.app.plans.planning import Planned
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.variants import threshold_of
+from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.offload.streaming import StreamedModel
 from edgeinfer.scheduling.placement.placement import Placement, StagePlacement
 from edgeinfer.scheduling.placement.step_time import PassTime, StageTime, attention_device
 from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
-from edgeinfer.scheduling.workers.core_plan import CorePlan
+from edgeinfer.scheduling.workers.core_plan import CorePlan, IdleDrafting, idle_drafting
 
 Value = object
 
@@ -29,6 +30,7 @@ class PlannedModel:
 
     `adapters`: path, scale and bytes of each LoRA adapter; the sizes of the model include them. `drafter_bytes`: memory
     of the trained head or draft model, which drafts if there is room beside the model; 0 if there is none in use.
+    `drafter`: the work of the draft model.
     """
 
     spec: ModelSpec
@@ -39,6 +41,15 @@ class PlannedModel:
     file_bytes: int = 0
     adapters: tuple[tuple[str, float, int], ...] = ()
     drafter_bytes: int = 0
+    drafter: ModelWork | None = None
+
+    def idle_drafting(self, planned: Planned) -> IdleDrafting | None:
+        """What cores that only prompts use could do for the draft model; None if there are none, or no such model."""
+        if self.drafter is None or planned.cores is None:
+            return None
+        used = planned.cores.decode.cores
+        idle = sorted({*planned.cores.prefill.cores} - {*used})
+        return idle_drafting(planned.profile.cpu, used, idle, self.drafter, Pass(1, planned.n_prompt))
 
 
 def record_of(
@@ -71,7 +82,7 @@ def record_of(
         "fit": fit.record,
         "plan": here.line if planned is None and here is not None else placed_line(planned) if planned else None,
         "batch": None if planned is None or planned.batch is None else _batch(planned),
-        "cores": None if planned is None else _cores(planned),
+        "cores": None if planned is None else _cores(planned) | {"idle_drafting": _idle(facts.idle_drafting(planned))},
         "stages": [] if planned is None else list(_stages(facts.work, planned)),
     }
 
@@ -134,6 +145,10 @@ def _cores(planned: Planned) -> dict[str, Value]:
         "replicas": worker_pools,
         "duty": planned.duty,
     }
+
+
+def _idle(found: IdleDrafting | None) -> dict[str, Value] | None:
+    return None if found is None else {"cores": list(found.cores), "idle_s": found.idle_s, "used_s": found.used_s}
 
 
 def _worker_pool(plan: CorePlan) -> dict[str, Value]:

@@ -20,7 +20,7 @@ from edgeinfer.scheduling.offload.streaming import StreamedModel
 from edgeinfer.scheduling.placement.placement import RowRange, StagePlacement
 from edgeinfer.scheduling.placement.step_time import StageTime, attention_device
 from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
-from edgeinfer.scheduling.workers.core_plan import CorePlan
+from edgeinfer.scheduling.workers.core_plan import CorePlan, IdleDrafting
 from edgeinfer.text_values import size_text
 
 SIMILAR = 1.5
@@ -106,6 +106,17 @@ def core_lines(planned: Planned) -> Iterator[str]:
             else f"{len(worker_pools)} replicas, one on each node"
         )
         yield f"nodes     {how}: cores {'; '.join(_cores(worker_pool) for worker_pool in worker_pools)}"
+
+
+def idle_lines(found: IdleDrafting | None) -> Iterator[str]:
+    """What a draft model could do on cores that decoding leaves idle, and why it does not."""
+    if found is None:
+        return
+    why = "as it would share the memory's rate with the model" if found.is_faster else "not faster"
+    yield (
+        f"idle      cores {_ranges(found.cores)} when decoding: a token of the draft model is predicted to take "
+        f"{_seconds(found.idle_s)} there, {_seconds(found.used_s)} on the cores in use: refused, {why}"
+    )
 
 
 def speed_lines(planned: Planned, speeds: MeasuredSpeeds, *, writes: bool = True) -> Iterator[str]:
@@ -251,16 +262,20 @@ def _where(shape: StageShape, placed: StagePlacement) -> str:
 
 def _cores(plan: CorePlan) -> str:
     """Core numbers as ranges, with the shares of rows if they differ by more than 10 %."""
-    numbers = sorted(plan.cores)
+    shown = _ranges(plan.cores)
+    low, high = 100 * min(plan.shares), 100 * max(plan.shares)
+    return f"{shown} ({low:.0f} to {high:.0f} % of the rows each)" if high > 1.1 * low else shown
+
+
+def _ranges(cores: Sequence[int]) -> str:
+    """Core numbers as ranges."""
     runs: list[list[int]] = []
-    for number in numbers:
+    for number in sorted(cores):
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-    low, high = 100 * min(plan.shares), 100 * max(plan.shares)
-    return f"{shown} ({low:.0f} to {high:.0f} % of the rows each)" if high > 1.1 * low else shown
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def _share(part: RowRange, n_rows: int) -> str:

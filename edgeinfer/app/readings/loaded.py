@@ -171,6 +171,7 @@ class Loaded:
             accepted_per_step=None if stats is None else stats.accepted_per_step,
             single_s=None if report is None else report.single_s,
             costs=() if costs is None else tuple((size, cost) for size in COST_SIZES if (cost := costs.of_one(size))),
+            time_share=None if stats is None else stats.draft_share,
         )
 
     @property

@@ -117,7 +117,7 @@ def _reached(work: ModelWork, stats: Stats, kv: str, most_tokens: int) -> list[R
     if stats.decode_tok_s and stats.accepted_per_step:
         n_drafted = 0.0
         if stats.draft is not None and stats.draft.n_passes:
-            n_drafted = sum(count.proposed for count in stats.draft.sources.values()) / stats.draft.n_passes
+            n_drafted = stats.draft.n_proposed / stats.draft.n_passes
         n_tokens, depth = 1 + n_drafted, stats.n_prompt + stats.n_generated / 2
         madds, n_bytes = pass_work(work, n_tokens, depth, n_tokens, kv)
         found.append(_point("decode", madds, n_bytes, stats.decode_tok_s / stats.accepted_per_step))

@@ -179,7 +179,8 @@ class DraftCount:
 class DraftingReading:
     """Acceptance by drafter, for the last answer and in total since the model was loaded.
 
-    costs  (tokens in a pass, its cost relative to a pass of one token)
+    costs       (tokens in a pass, its cost relative to a pass of one token)
+    time_share  share of the last answer's time that drafting took; None if unknown
     """
 
     is_on: bool = False
@@ -188,6 +189,7 @@ class DraftingReading:
     accepted_per_step: float | None = None
     single_s: float | None = None
     costs: tuple[tuple[int, float], ...] = ()
+    time_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,9 @@ class Totals:
             self.generated_s += (stats.n_generated - 1) / stats.decode_tok_s
         self.n_longest = max(self.n_longest, stats.n_prompt + stats.n_generated)
         if stats.draft is not None:
-            self.n_drafts += stats.steps
-            for source in stats.draft.sources.values():
-                self.n_proposed += source.proposed
-                self.n_accepted += source.accepted
+            self.n_drafts += stats.draft.n_passes - stats.draft.n_single
+            self.n_proposed += stats.draft.n_proposed
+            self.n_accepted += stats.draft.n_accepted
 
     def text(self, queues: Sequence[QueueStats]) -> str:
         """All metrics; `queues`: of the open models. Rates are of what came since the last call."""

@@ -97,11 +97,11 @@ def usage_record(stats: Sequence[Stats]) -> Record:
 
 def timings_record(stats: Stats) -> Record:
     """llama-server's timings of a whole answer; 0 where nothing was measured."""
-    drafted = () if stats.draft is None else stats.draft.sources.values()
+    drafts = stats.draft
     return {
         **_timings(stats, stats.n_prompt - stats.n_cached, 1e3 * (stats.ttft_s or 0.0)),
-        "draft_n": sum(source.proposed for source in drafted),
-        "draft_n_accepted": sum(source.accepted for source in drafted),
+        "draft_n": 0 if drafts is None else drafts.n_proposed,
+        "draft_n_accepted": 0 if drafts is None else drafts.n_accepted,
     }
 
 

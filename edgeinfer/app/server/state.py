@@ -192,6 +192,7 @@ class Metrics:
         self._generated = counter("generated_tokens", "Tokens of answers.")
         self._drafted = counter("drafted_tokens", "Tokens that were drafted.")
         self._accepted = counter("accepted_tokens", "Drafted tokens that the model chose too.")
+        self._drafting_s = counter("drafting_seconds", "Seconds spent on drafting.")
         self._first_s = histogram("first_token_seconds", "Until the first token.", SECONDS)
         self._rate = histogram("tokens_per_second", "Tokens per second.", RATES)
         self._active = gauge("answers_active", "Concurrent requests.")
@@ -207,9 +208,10 @@ class Metrics:
             self._prompt.labels(model).inc(answer.n_prompt)
             self._cached.labels(model).inc(answer.n_cached)
             self._generated.labels(model).inc(answer.n_generated)
-            for count in () if answer.draft is None else answer.draft.sources.values():
-                self._drafted.labels(model).inc(count.proposed)
-                self._accepted.labels(model).inc(count.accepted)
+            if answer.draft is not None:
+                self._drafted.labels(model).inc(answer.draft.n_proposed)
+                self._accepted.labels(model).inc(answer.draft.n_accepted)
+                self._drafting_s.labels(model).inc(answer.draft.seconds)
             if answer.ttft_s is not None:
                 self._first_s.labels(model).observe(answer.ttft_s)
             if answer.decode_tok_s is not None:

@@ -9,6 +9,7 @@ import os
 import platform
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
@@ -52,7 +53,7 @@ class CpuDevice:
 
     @property
     def capabilities(self) -> DeviceCapabilities:
-        return DeviceCapabilities(sections=self)
+        return DeviceCapabilities(sections=self, reading=self)
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         """Pack the weights, compile or load the kernels, start the worker pool, which all lanes of a device share."""
@@ -64,6 +65,19 @@ class CpuDevice:
             raise
         self._lane = weakref.ref(lane)
         return lane
+
+    def compile_reader(
+        self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
+    ) -> CpuLane:
+        """As `ReadingDevice.compile_reader`."""
+        owner = self._lane()
+        assert owner is not None
+        resources = replace(self._prepared(spec, file, limits, progress), kv=owner.lent_kv())
+        try:
+            return CpuLane(spec, file, limits, resources, progress)
+        except BaseException:
+            resources.worker_pool.close()
+            raise
 
     def compile_sections(
         self,

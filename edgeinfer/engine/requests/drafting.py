@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from edgeinfer.engine.requests.noise import Noise
-from edgeinfer.engine.requests.sampling import Distribution
+from edgeinfer.engine.requests.sampling import Distribution, SamplingSettings
 from edgeinfer.graph.step import Floats, Int32s
 
 ROOT = -1
@@ -131,7 +131,8 @@ class DraftReport:
     """Drafting for one text: tokens by source, seconds spent on drafting, and the expected results of its passes.
 
     n_passes: passes of at least one token, of which n_single verified no draft; n_expected: tokens they should have
-    given. single_s: seconds of a one-token pass, estimated from passes of all sizes; None before the first pass.
+    given. single_s: seconds of a one-token pass, estimated from passes of all sizes; None before the first pass. Where
+    texts share passes, each counts its own drafts, and the same part of the seconds as every other one.
     """
 
     sources: Mapping[str, SourceCount]
@@ -141,19 +142,31 @@ class DraftReport:
     n_expected: float
     single_s: float | None = None
 
+    @property
+    def n_proposed(self) -> int:
+        """Drafted tokens of all sources."""
+        return sum(source.proposed for source in self.sources.values())
+
+    @property
+    def n_accepted(self) -> int:
+        """Those of them that became tokens of the text."""
+        return sum(source.accepted for source in self.sources.values())
+
 
 @dataclass(frozen=True, slots=True)
 class DraftRoom:
     """The room of a pass for drafts, and what else it contains.
 
     n_tokens: most tokens of all drafts together, roots included. n_pages: pages of the KV cache for drafts. n_others:
-    tokens of other texts; expected: how many tokens the pass should give for these.
+    tokens of other texts; expected: how many tokens the pass should give for these. n_prompt: tokens of prompts that it
+    reads beside all these.
     """
 
     n_tokens: int
     n_pages: int
     n_others: int = 0
     expected: float = 0.0
+    n_prompt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +204,28 @@ class PassDrafter(Protocol):
         ...
 
 
+class CachedText(Protocol):
+    """A text in the model's cache."""
+
+    @property
+    def sequence(self) -> int:
+        """Its number there."""
+        ...
+
+    @property
+    def n_cached(self) -> int:
+        """The number of its tokens that are cached."""
+        ...
+
+
 class RowReader(Protocol):
     """What drafts from the model's hidden rows."""
 
-    def note(self, first: int, tokens: Sequence[int], rows: Floats) -> None:
-        """Take the rows of tokens that were added to the text from position `first` on: float32[len(tokens), D]."""
+    def note(self, first: int, tokens: Sequence[int], rows: Floats, text: CachedText | None = None) -> None:
+        """Take the rows of tokens that were added to the text from position `first` on: float32[len(tokens), D].
+
+        `text`: the text itself, for those who read its keys and values.
+        """
         ...
 
 
@@ -217,8 +247,13 @@ class Speculator(Protocol):
         """Tokens that a pass over the last draft should give."""
         ...
 
-    def begin(self, history: Sequence[int], noise: Noise | None = None) -> None:
-        """Start a text to continue. `noise`: that of draws 0, 1, … of its tokens; None: they are the likeliest ones."""
+    def begin(
+        self, history: Sequence[int], noise: Noise | None = None, settings: SamplingSettings | None = None
+    ) -> None:
+        """Start a text to continue. `noise`: that of draws 0, 1, … of its tokens; None: they are the likeliest ones.
+
+        `settings`: how they are chosen, if that is known.
+        """
         ...
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:

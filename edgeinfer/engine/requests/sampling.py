@@ -80,6 +80,12 @@ class SamplingSettings:
             if not allowed:
                 raise BadSetting(f"{name} cannot be {getattr(self, name)!r}: it must be {rule}")
 
+    @property
+    def takes_likeliest(self) -> bool:
+        """Whether the token is always the one with the highest of the model's own logits, if that is not suppressed."""
+        penalties = self.repeat_penalty, self.presence_penalty, self.frequency_penalty
+        return self.temperature == 0 and penalties == (1, 0, 0) and not self.logit_bias
+
 
 def _check_bias(logit_bias: object) -> None:
     if not isinstance(logit_bias, Mapping):
@@ -116,7 +122,7 @@ class Distribution:
         """The token of draw `n`."""
         if len(self.tokens) == 1:
             return int(self.tokens[0])
-        return int(self.tokens[(noise.exponentials(n, self.tokens) / self.weights).argmin()])
+        return int(self.tokens[(self.weights / noise.exponentials(n, self.tokens)).argmax()])  # E / p could overflow
 
     def dense(self, n_vocab: int) -> Doubles:
         """Probabilities of the whole vocabulary: float64[V]."""
@@ -139,9 +145,6 @@ class Sampler:
         self.noise = Noise.of(self.seed)
         self.drawn_from: Distribution | None = None
         """What the last token was drawn from; None if none was."""
-        penalties = settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty
-        self.takes_likeliest = settings.temperature == 0 and penalties == (1, 0, 0) and not settings.logit_bias
-        """Whether the token is always the one with the highest of the model's own logits, if that is not suppressed."""
 
     def choose(
         self,
@@ -212,16 +215,52 @@ class Sampler:
 
 
 def _penalise(shifted: NDArray[np.float32], window: Sequence[int], settings: SamplingSettings) -> None:
-    """Apply in place: repeat penalty (Keskar et al., arXiv 1909.05858), then frequency and presence (OpenAI)."""
-    seen = np.fromiter(set(window), np.int64)
-    values = shifted[seen]
-    penalty = np.float32(settings.repeat_penalty)
-    values = np.where(values > 0, values / penalty, values * penalty)
+    """Apply the penalties to all tokens of the window, in place."""
     if settings.frequency_penalty or settings.presence_penalty:
         times = Counter(window)
-        counts = np.array([times[token] for token in seen.tolist()])
+        seen, counts = np.fromiter(times, np.int64), np.fromiter(times.values(), np.int64)
+    else:
+        seen, counts = np.fromiter(set(window), np.int64), None
+    shifted[seen] = _penalised(shifted[seen], counts, settings)
+
+
+def _penalised(values: NDArray[np.float32], counts: Int64s | None, settings: SamplingSettings) -> NDArray[np.float32]:
+    """Repeat penalty (Keskar et al., arXiv 1909.05858), then frequency and presence (OpenAI), if counts are given."""
+    penalty = np.float32(settings.repeat_penalty)
+    values = np.where(values > 0, values / penalty, values * penalty)
+    if counts is not None:
         values -= (counts * settings.frequency_penalty + settings.presence_penalty).astype(np.float32)
-    shifted[seen] = values
+    return values
+
+
+def draw_weights(
+    settings: SamplingSettings, tokens: Int64s, logits: NDArray[np.float32], history: Sequence[int]
+) -> Doubles:
+    """Logarithms of the weights to draw these tokens with, as if there were no others: float64[C], the highest is 0.
+
+    -inf for tokens that cannot be drawn; with temperature 0, how far each lies below the one that is taken. For guesses
+    at a draw from likely tokens alone. `history`: the tokens before.
+    """
+    values = logits.astype(np.float32)
+    for place, token in enumerate(tokens.tolist()):
+        values[place] += np.float32(settings.logit_bias.get(token, 0.0))
+    if (settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty) != (1, 0, 0):
+        times = Counter(history if settings.penalty_window < 0 else history[-settings.penalty_window or len(history) :])
+        counts = np.array([times[token] for token in tokens.tolist()], np.int64)
+        values = np.where(counts > 0, _penalised(values, counts, settings), values)
+    highest = float(values.max())
+    if not np.isfinite(highest):
+        return np.where((values == highest) & (highest > 0), 0.0, -np.inf)
+    if settings.temperature == 0:
+        return values.astype(np.float64) - highest
+    found = np.full(len(tokens), -np.inf)
+    places = _best(values, settings.top_k) if 0 < settings.top_k < len(tokens) else np.arange(len(tokens))
+    if settings.top_p < 1:
+        places = places[_top_p(values[places], settings.top_p)]
+    below_best = values[places].astype(np.float64) - highest
+    least = np.log(settings.min_p) if settings.min_p > 0 else -np.inf
+    found[places] = np.where(below_best >= least, below_best / settings.temperature, -np.inf)
+    return found
 
 
 def _most_likely(values: NDArray[np.float32], tokens: Int64s | None = None) -> int:

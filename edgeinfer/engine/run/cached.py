@@ -244,7 +244,7 @@ class CachedSequence:
         kept = [tokens[node] for node in path.tolist()]
         showing = self.pool.executor.capabilities.showing
         if reader is not None and showing is not None:
-            reader.note(len(self._tokens), kept, showing.show(HIDDEN)[path])
+            reader.note(len(self._tokens), kept, showing.show(HIDDEN)[path], self)
         try:
             self.pool.executor.commit(self.sequence, path)
             self._tokens.extend(kept)

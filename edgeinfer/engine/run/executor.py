@@ -50,15 +50,20 @@ class Executor(Observed):
         power_limiter: PowerLimiter | None = None,
         notices: tuple[str, ...] = (),
         inputs: Inputs = IDS_ONLY,
+        read: KVCache | None = None,
     ) -> None:
-        """`is_guest`: the device belongs to another executor. `power_limiter`: what may be used; None: everything."""
+        """`is_guest`: the device belongs to another executor. `power_limiter`: what may be used; None: everything.
+
+        `read`: the cache of the model whose keys and values this one attends to, if it has none of its own.
+        """
         self.notices, self._inputs = notices, inputs if lane.capabilities.scales else replace(inputs, scales=())
         self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
         self._of_lane = has = lane.capabilities
         self._limits, self._fingerprint = limits if has.windows else replace(limits, windows=None), fingerprint
         n_states, windows = 0 if has.states is None else has.states.n_slots, self._limits.windows
-        self._cache = KVCache(limits.n_pages, limits.n_context, n_states, windows)
+        self._cache = KVCache(limits.n_pages, limits.n_context, n_states, windows) if read is None else read
+        self._reads = read is not None
         options = options or DeviceOptions()
         self._n_workers = 1 if has.workers is None else has.workers.n_workers
         self.power_limiter = PowerLimiter.free(self._n_workers) if power_limiter is None else power_limiter
@@ -72,10 +77,14 @@ class Executor(Observed):
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Executor:
-        """Another model that takes turns on the same device and workers. Close it too. Raises DoesNotFit."""
+        """Another model that takes turns on the same device and workers. Close it too. Raises DoesNotFit.
+
+        One that reads keys and values evaluates tokens of this model's sequences, by their numbers here, each at the
+        position of a cached token; it keeps nothing of them, and has no sequences of its own.
+        """
         lane = compiled(self._device, spec, file, limits, progress)
-        own = self._device, lane, limits, fingerprint, self._options
-        return Executor(*own, is_guest=True, power_limiter=self.power_limiter, inputs=spec.inputs)
+        own, read = (self._device, lane, limits, fingerprint, self._options), self._cache if spec.reads_kv else None
+        return Executor(*own, is_guest=True, power_limiter=self.power_limiter, inputs=spec.inputs, read=read)
 
     def __enter__(self) -> Executor:
         return self
@@ -221,8 +230,13 @@ class Executor(Observed):
 
 def compiled(device: Device, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress) -> Lane:
     """Compile a model for a device. Raises DoesNotFit if memory is short."""
+    reading = device.capabilities.reading if spec.reads_kv else None
     try:
-        return device.compile(spec, file, limits, progress)
+        return (
+            device.compile(spec, file, limits, progress)
+            if reading is None
+            else reading.compile_reader(spec, file, limits, progress)
+        )
     except MemoryError:
         kv_bytes = spec.kv_bytes_per_token() * limits.n_pages * PAGE
         raise DoesNotFit(

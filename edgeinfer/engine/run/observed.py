@@ -17,7 +17,8 @@ from edgeinfer.backends.base import WHOLE, Lane, Limits, OpSeconds
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.kv import saved_state
 from edgeinfer.engine.kv.kvcache import KVCache
-from edgeinfer.engine.kv.pages import PlacedStep
+from edgeinfer.engine.kv.pages import NO_COPIES, PlacedStep
+from edgeinfer.engine.kv.reading import step_of_cached
 from edgeinfer.engine.offload.streaming import Pressure
 from edgeinfer.engine.shared_lane.lane import SharedLane
 from edgeinfer.graph.graph import ModelSpec
@@ -63,6 +64,7 @@ class Observed:
     _lane: Lane | None
     _limits: Limits
     _cache: KVCache
+    _reads: bool
     _of_lane: LaneCapabilities
     _pressure: Pressure | None
 
@@ -115,6 +117,8 @@ class Observed:
 
     def _place(self, lane: Lane, batch: Batch) -> PlacedStep:
         """A batch placed in the lane's KV cache, ready to run. Raises as `KVCache.place`."""
+        if self._reads:
+            return PlacedStep(step_of_cached(self._cache, batch), NO_COPIES)
         placement = self._cache.place(batch)
         windows = self._of_lane.windows
         if self._cache.windows is not None and windows is not None:

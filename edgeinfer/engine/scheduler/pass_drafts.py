@@ -8,7 +8,7 @@ each token: there are as many as the pass has outputs, and pages that are free. 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from edgeinfer.engine.requests.drafting import Drafted, DraftRequest, DraftRoom, PassDrafter
 from edgeinfer.engine.run.pool import Pool
@@ -16,12 +16,32 @@ from edgeinfer.engine.scheduler.admission import Admission
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.graph.step import Batch
 
-DRAFTS_BESIDE = 32
-"""Nothing is drafted in a pass with more prompt tokens than this: it takes long enough already."""
+FOR_DRAFTS = 8
+"""Tokens of a pass that prompts leave to the drafts of each answer,"""
+MOST_FOR_DRAFTS = 1 / 4
+"""and the most they leave, as a share of the pass."""
+
+
+@dataclass(slots=True)
+class _PassContents:
+    """Tokens of prompts; answers, and tokens of theirs; rows of logits."""
+
+    n_prompt: int = 0
+    n_answers: int = 0
+    n_tokens: int = 0
+    n_outputs: int = 0
+
+    def add(self, n_tokens: int, n_outputs: int, *, is_prompt: bool) -> None:
+        """Add a text."""
+        self.n_outputs += n_outputs
+        if is_prompt:
+            self.n_prompt += n_tokens
+        else:
+            self.n_answers, self.n_tokens = self.n_answers + 1, self.n_tokens + n_tokens
 
 
 class PassDrafts:
-    """Asks for drafts. `advances`: passes do not wait for all answers, so nothing is drafted."""
+    """Asks for drafts. `advances`: passes do not wait for all answers, so each is drafted for when its turn comes."""
 
     def __init__(self, pool: Pool, admission: Admission, *, advances: bool) -> None:
         self._pool, self._admission, self._advances = pool, admission, advances
@@ -29,29 +49,45 @@ class PassDrafts:
         self.n_left = 0
         """Tokens that the pass has room for beside one of each answer and what is read of prompts."""
         self._measured: tuple[PassDrafter, int] | None = None
+        self._n_asked = 0
+
+    @property
+    def left_by_prompts(self) -> int:
+        """How many tokens of the next pass prompts should leave to drafts, going by the answers of the last one."""
+        n_all = self._limits.max_tokens
+        return max(0, min(FOR_DRAFTS * self._n_asked, int(MOST_FOR_DRAFTS * n_all), (n_all - self._n_asked) // 2))
 
     def drafted(self, given: Sequence[tuple[ScheduledSequence, int]]) -> dict[ScheduledSequence, Drafted]:
         """The drafts of the next pass; each answer may have so many tokens of its prompt in it.
 
         An error fails the answers that it concerns.
         """
-        self._measured, self.n_left = None, 0
-        if self._advances:
-            return {}
         asked = {sequence: request for sequence, _ in given if (request := sequence.draft_request()) is not None}
-        n_read = sum(min(n, sequence.n_missing) for sequence, n in given if sequence not in asked)
-        n_prompt = sum(min(n, sequence.n_missing) for sequence, n in given if sequence.n_missing > 1)
-        n_tokens = len(asked) + n_read
-        self.n_left = max(0, min(self._limits.max_outputs, self._limits.max_tokens) - n_tokens)
-        if n_prompt > DRAFTS_BESIDE:
-            self.n_left = 0
+        self._measured, self._n_asked, beside = None, len(asked), self._without_drafts(given)
+        n_outputs, n_tokens = self._limits.max_outputs - beside.n_outputs, self._limits.max_tokens - beside.n_prompt
+        self.n_left = max(0, min(n_outputs, n_tokens - beside.n_tokens))
         if not asked:
             return {}
         n_pages = self._n_pages(given, asked)
         for sequence, request in asked.items():
             if not self.n_left or request.n_pages > n_pages:
                 asked[sequence] = replace(request, most=1, deepest=0, n_pages=0)
-        return self._of_each_drafter(asked, n_tokens, len(given), n_pages)
+        found = self._of_each_drafter(asked, beside, n_pages)
+        drafters = {request.speculator.drafter for request in asked.values()}
+        if len(drafters) == 1 and len(found) == len(given) > 1 and not self._advances:
+            self._measured = drafters.pop(), len(given)
+        return found
+
+    def _without_drafts(self, given: Sequence[tuple[ScheduledSequence, int]]) -> _PassContents:
+        """What the pass contains before anything is drafted, with what is under way from earlier ones."""
+        found = _PassContents()
+        for work in (each.work for each in self._admission.active if each.work is not None):
+            n_tokens, is_prompt = len(work.batch.tokens), work.draft is None and len(work.batch.tokens) > 1
+            found.add(n_tokens, len(work.batch.outputs), is_prompt=is_prompt)
+        for sequence, n_tokens in given:
+            n_missing = sequence.n_missing
+            found.add(min(n_tokens, n_missing), 1, is_prompt=n_missing > 1)
+        return found
 
     def _n_pages(
         self, given: Sequence[tuple[ScheduledSequence, int]], asked: Mapping[ScheduledSequence, DraftRequest]
@@ -63,14 +99,15 @@ class PassDrafts:
         return max(0, self._pool.executor.n_free_pages - n_needed)
 
     def _of_each_drafter(
-        self, asked: Mapping[ScheduledSequence, DraftRequest], n_tokens: int, n_answers: int, n_pages: int
+        self, asked: Mapping[ScheduledSequence, DraftRequest], beside: _PassContents, n_pages: int
     ) -> dict[ScheduledSequence, Drafted]:
         """Ask drafters, usually one; a later one sees what those before it have drafted."""
-        n_left, expected, found = self.n_left, float(n_answers), dict[ScheduledSequence, Drafted]()
-        drafters = list(dict.fromkeys(request.speculator.drafter for request in asked.values()))
-        for drafter in drafters:
+        n_left, n_tokens, expected = self.n_left, beside.n_tokens, float(beside.n_answers)
+        found = dict[ScheduledSequence, Drafted]()
+        for drafter in dict.fromkeys(request.speculator.drafter for request in asked.values()):
             own = {sequence: each for sequence, each in asked.items() if each.speculator.drafter is drafter}
-            room = DraftRoom(len(own) + n_left, n_pages, n_tokens - len(own), expected - len(own))
+            others = n_tokens - len(own), expected - len(own), beside.n_prompt
+            room = DraftRoom(len(own) + n_left, n_pages, *others)
             try:
                 drafts = list(zip(own.items(), drafter.draft(list(own.values()), room), strict=True))
             except Exception as reason:
@@ -83,8 +120,6 @@ class PassDrafts:
                 n_tokens, n_left = n_tokens + n_more, max(0, n_left - n_more)
                 n_pages = max(0, n_pages - (request.n_pages if n_more else 0))
                 expected += request.speculator.expected - 1
-        if len(drafters) == 1 and len(found) == n_answers > 1:
-            self._measured = drafters[0], n_answers
         return found
 
     def observe(self, batches: Sequence[Batch], seconds: float) -> None:

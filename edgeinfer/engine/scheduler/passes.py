@@ -19,13 +19,15 @@ from edgeinfer.graph.step import Batch, Floats, join
 class SequenceLogits:
     """Logits of a sequence's batch: float32[O, V] of its outputs, valid until the next pass, and peaks if known.
 
-    `batch`: what was evaluated; the sequence's own tokens begin at `first` in it.
+    `batch`: what was evaluated; the sequence's own tokens begin at `first` in it. `is_alone`: no other sequence took
+    part in any pass over it.
     """
 
     logits: Floats
     peaks: Floats | None
     batch: Batch
     first: int
+    is_alone: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class JoinedPasses:
         for batch in batches:
             stop = row + len(batch.outputs)
             own = None if peaks is None else peaks[row:stop]
-            given[int(batch.sequences[0])] = SequenceLogits(logits[row:stop], own, joined, first)
+            given[int(batch.sequences[0])] = SequenceLogits(logits[row:stop], own, joined, first, len(batches) == 1)
             first, row = first + len(batch.tokens), stop
         return given
 
@@ -74,14 +76,20 @@ class AdvancingPasses:
     def __init__(self, executor: Overlapping) -> None:
         self._executor = executor
         self._batches: dict[int, Batch] = {}
+        self._shared: set[int] = set()
 
     def run(self, batches: Sequence[Batch]) -> Mapping[int, SequenceLogits]:
         """Submit these batches and run a pass over all that are under way."""
         found = self._executor.advance(batches)
         self._batches |= {int(batch.sequences[0]): batch for batch in batches}
-        return {
-            sequence: SequenceLogits(logits, None, self._batches.pop(sequence), 0) for sequence, logits in found.items()
+        if len(self._batches) > 1:
+            self._shared |= self._batches.keys()
+        given = {
+            sequence: SequenceLogits(logits, None, self._batches.pop(sequence), 0, sequence not in self._shared)
+            for sequence, logits in found.items()
         }
+        self._shared -= given.keys()
+        return given
 
 
 def passes_of(executor: SequenceEvaluator) -> Passes:

@@ -147,7 +147,7 @@ class Scheduler:
                 Wish(number, has_interactive and each.is_interactive_now(now_s), each.n_missing, each.last_pass)
                 for number, each in enumerate(able)
             ]
-            room = PassRoom(self.counts.passes, limits.max_tokens, limits.max_outputs)
+            room = PassRoom(self.counts.passes, limits.max_tokens, limits.max_outputs, self._drafts.left_by_prompts)
             given = allot(wishes, self.pace, room)
             try:
                 self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])

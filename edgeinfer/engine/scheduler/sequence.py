@@ -221,7 +221,7 @@ class ScheduledSequence:
                 if self._opens is not None:
                     self._speculator = self._own = self._opens()
                 if self._speculator is not None:
-                    self._speculator.begin(self._ids, self._chooser.noise)
+                    self._speculator.begin(self._ids, self._chooser.noise, self.request.sampling)
                 self._n_reused = self.cached.keep_prefix(self.request.prompt, self.request.scales)
         except BaseException:
             self.end()
@@ -313,7 +313,7 @@ class ScheduledSequence:
         If the pass contained other sequences too, drafting does not learn its cost. Call `show` with each of the
         returned tokens afterwards.
         """
-        draft, speculator, chooser, is_alone = work.draft, self._speculator, self._chooser, given.batch is work.batch
+        draft, speculator, chooser, is_alone = work.draft, self._speculator, self._chooser, given.is_alone
         logits, peaks = given.logits, given.peaks
         pass_s = time.perf_counter() - work.ready if is_alone else None
         if draft is None or speculator is None:

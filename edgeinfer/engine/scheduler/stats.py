@@ -61,6 +61,13 @@ class Stats:
         return None if self.draft.single_s is None else 1 / self.draft.single_s
 
     @property
+    def draft_share(self) -> float | None:
+        """Share of the time after the first token that went into drafting; None if unknown, or nothing drafts."""
+        if self.draft is None or not self.decode_tok_s or self.n_generated < 2:
+            return None
+        return min(1.0, self.draft.seconds * self.decode_tok_s / (self.n_generated - 1))
+
+    @property
     def joules_per_token(self) -> float | None:
         """Joules per token of the answer, including those spent on reading the prompt."""
         return None if self.joules is None or not self.n_generated else self.joules / self.n_generated

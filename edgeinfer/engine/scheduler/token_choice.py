@@ -82,7 +82,7 @@ class TokenChooser:
         """
         if self._constraint is not None or self._request.logprobs is not None:
             return self._choose_allowed(logits[row, : self._n_vocab], [*self._history, *before], draws)
-        known = likeliest[row] if likeliest and self._sampler.takes_likeliest else NO_TOKEN
+        known = likeliest[row] if likeliest and self._sampler.settings.takes_likeliest else NO_TOKEN
         if known != NO_TOKEN and known not in self._sampler.suppressed:
             return known
         history = [*self._history, *before] if before else self._history

@@ -4,6 +4,10 @@ In: seconds of passes, or an assumed curve. Out: float32[MOST + 1], which tree g
 cost has one part for the tokens of a pass, and one for attention, which grows with the number of cached tokens.
 Corrections apply to classes of sizes, and compare only consecutive passes, since other programs and clock changes
 affect both alike. An assumed curve is never corrected.
+
+A pass may read prompts too. These have to be read anyway, so what they add to a pass without drafts is not counted, and
+a draft costs what it adds to the pass with them: nothing where that waits for the disk, as much as reading a token of a
+prompt where it computes.
 """
 
 from __future__ import annotations
@@ -116,6 +120,7 @@ class Costs:
         self._deviations = [0.0] * len(SIZES)
         self._seen = [0] * len(SIZES)
         self._depth, self._n_texts, self._single = 0, 1, float(self._first[1])
+        self._n_prompt = 0
         self.unit_s = 0.0
         """Seconds that a cost of 1 takes; 0 before the first pass."""
         self._n_corrections = 0
@@ -165,13 +170,17 @@ class Costs:
         """The next pass is not comparable with the last one."""
         self._last = None
 
-    def move(self, n_cached: int, n_texts: int = 1) -> None:
-        """Set how many texts take part in the next pass, and how many tokens of each are cached on average."""
+    def move(self, n_cached: int, n_texts: int = 1, n_prompt: int = 0) -> None:
+        """Set how many texts take part in the next pass, and how many tokens of each are cached on average.
+
+        `n_prompt`: tokens of prompts that the pass reads beside them. Such a pass is not for `observe`.
+        """
+        n_prompt = min(n_prompt, MOST)
         if n_texts != self._n_texts:
             self._n_texts, self._last = n_texts, None
-        elif abs(n_cached - self._depth) < DEPTH_STEP:
+        elif abs(n_cached - self._depth) < DEPTH_STEP and n_prompt == self._n_prompt:
             return
-        self._depth = n_cached
+        self._depth, self._n_prompt = n_cached, n_prompt
         self._draw()
 
     def observe(self, n_tokens: int, seconds: float) -> None:
@@ -207,7 +216,17 @@ class Costs:
         attending = np.concatenate([np.full(others, first), per_cached])[: MOST + 1] + others * first
         expected = self._first + attending * self._depth
         self._expected, self._single = expected.tolist(), float(self._first[1]) + first * self._depth
-        self.curve[:] = expected * np.exp(np.array(self._deviations)[self._class_of])
+        corrected = expected * np.exp(np.array(self._deviations)[self._class_of])
+        self.curve[:] = _beside(corrected, self._n_texts, self._n_prompt) if self._n_prompt else corrected
+
+
+def _beside(curve: NDArray[np.float64], n_texts: int, n_prompt: int) -> NDArray[np.float64]:
+    """Costs of passes that also read prompts, without what these add to a pass of one token a text."""
+    slope = max(0.0, float(curve[MOST] - curve[MOST // 2])) / (MOST - MOST // 2)
+    longer = np.concatenate([curve, curve[MOST] + slope * np.arange(1, MOST + 1)])
+    found, least = curve.copy(), min(n_texts, MOST)
+    found[least:] = curve[least] + longer[least + n_prompt : MOST + 1 + n_prompt] - longer[least + n_prompt]
+    return found
 
 
 def _curve(points: Mapping[int, float]) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.speculation.drafters import Drafter, draft_model
 from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST
+from edgeinfer.engine.speculation.records import BEST, TOKEN_BITS
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s, join
@@ -34,6 +34,7 @@ from edgeinfer.models.load import Model, open_model, spec_of
 from edgeinfer.models.store import ModelStore
 from edgeinfer.models.text import Vocabulary, vocabulary_of
 from edgeinfer.scheduling.cost.memory import require_fit
+from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.steps import Progress, no_progress
 
 Failure: TypeAlias = DeviceFailed | MemoryError
@@ -71,7 +72,7 @@ class DraftModel:
 
     def session(self) -> Follower:
         """The draft model's state for one more session."""
-        return Follower(self._pool.open())
+        return CachedFollower(self._pool.open())
 
     def read(self, texts: Sequence[FollowedText], ahead: Sequence[Sequence[int]]) -> list[int | None]:
         """Read texts, and add the highest logits after each; returns the token to go on with.
@@ -90,10 +91,11 @@ class DraftModel:
         self, texts: Sequence[FollowedText], tokens: Sequence[int], ahead: Sequence[Sequence[int]]
     ) -> list[int | None]:
         """Go on with one more token of each text, as `read` does; None for a text that it does not fit in."""
-        parts = [
-            None if self._failure is not None else text.follower.after(token, more)
-            for text, token, more in zip(texts, tokens, ahead, strict=True)
-        ]
+        n_left, parts = self._pool.executor.limits.max_tokens, list[TextPart | None]()
+        for text, token, more in zip(texts, tokens, ahead, strict=True):
+            part = None if self._failure is not None else text.follower.after(token, n_left, more)
+            n_left -= 0 if part is None else len(part.batch.tokens)
+            parts.append(part)
         return self._run(texts, parts)
 
     def take_notices(self) -> tuple[str, ...]:
@@ -118,7 +120,7 @@ class DraftModel:
             return found
         with self._pool.lock:
             joined = join([part.batch for _, part in taken])
-            members = [texts[place].follower.cached for place, _ in taken]
+            members = [member for place, _ in taken for member in texts[place].follower.members]
             try:
                 self.n_passes += 1
                 logits = self._pool.evaluate(members, joined)
@@ -130,24 +132,26 @@ class DraftModel:
                 with suppress(DeviceFailed, MemoryError):
                     self._forget(members)
                 return found
-            highest, own, first, row = self._highest(logits), self._own_rows(), 0, 0
+            packed, highest = self._highest(logits)
+            own, first, row = self._own_rows(), 0, 0
             for place, part in taken:
                 n_outputs = len(part.batch.outputs)
                 if own is not None and n_outputs:
                     texts[place].follower.keep_row(own[row : row + 1])
-                found[place], n_known = _added(texts[place], highest[row : row + n_outputs], part.ahead)
+                rows = packed[row : row + n_outputs], highest[row : row + n_outputs]
+                found[place], n_known = _added(texts[place], *rows, part.ahead)
                 n_kept = len(part.batch.tokens) - len(part.ahead) + n_known
-                texts[place].follower.cached.commit(joined, np.arange(first, first + n_kept, dtype=np.int32))
+                texts[place].follower.keep(joined, np.arange(first, first + n_kept, dtype=np.int32))
                 first, row = first + len(part.batch.tokens), row + n_outputs
         return found
 
-    def _highest(self, logits: Floats) -> Int32s:
-        """The highest of each row of logits, as `loops.best` packs them: int32[O, BEST]."""
+    def _highest(self, logits: Floats) -> tuple[Int32s, Floats]:
+        """The highest of each row of logits, as `loops.best` packs them: int32[O, BEST]; and the first: float32[O]."""
         peaks, out = self._pool.executor.peaks, np.zeros((len(logits), BEST), np.int32)
         if len(logits):
             where = (0, 0) if peaks is None else (peaks.ctypes.data, peaks.strides[0])
             self._pack(logits.ctypes.data, logits.strides[0], *where, len(logits), self._n_vocab, out.ctypes.data)
-        return out
+        return out, logits[np.arange(len(logits)), out[:, 0] & ((1 << TOKEN_BITS) - 1)]
 
     def _own_rows(self) -> Floats | None:
         """Its hidden rows of the last pass's outputs, if it goes on from them: float32[O, D]."""
@@ -173,8 +177,11 @@ class FollowedText(Protocol):
         """Its tokens so far."""
         ...
 
-    def add(self, row: Int32s) -> int:
-        """Take the highest logits after the text and what was added before; returns the token chosen from them."""
+    def add(self, row: Int32s, highest: float) -> int:
+        """Take the highest logits after the text and what was added before; returns the token chosen from them.
+
+        row: packed; highest: the first of them.
+        """
         ...
 
 
@@ -186,28 +193,75 @@ class TextPart:
     ahead: Sequence[int] = ()
 
 
-class Follower:
+class Follower(Protocol):
+    """What a draft model or head has of one session's text."""
+
+    @property
+    def members(self) -> tuple[CachedSequence, ...]:
+        """Its own sequences that the draft model evaluates."""
+        ...
+
+    @property
+    def row_reader(self) -> RowReader | None:
+        """What is given the model's hidden rows; None if they are not used."""
+        ...
+
+    def begin(self, text: Sequence[int]) -> None:
+        """Start a text to continue."""
+        ...
+
+    def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
+        """The next part of a text that was not read yet, up to `most` tokens; None if it cannot be read.
+
+        With logits, and with what may be ahead, if it is the last part.
+        """
+        ...
+
+    def after(self, token: int, most: int, ahead: Sequence[int]) -> TextPart | None:
+        """One more token, with what may be ahead, up to `most` tokens; None if it does not fit."""
+        ...
+
+    def keep(self, batch: Batch, path: Int32s) -> None:
+        """Keep these tokens of the batch just evaluated."""
+        ...
+
+    def keep_row(self, row: Floats) -> None:
+        """Take its own hidden row of the last token evaluated, if it goes on from that: float32[1, D]."""
+        ...
+
+    def close(self) -> None:
+        """Free the memory."""
+        ...
+
+
+class CachedFollower:
     """The draft model's cached tokens for one session: those of the text, and those it predicted."""
 
     def __init__(self, cached: CachedSequence) -> None:
         self.cached = cached
 
     @property
+    def members(self) -> tuple[CachedSequence, ...]:
+        """The only sequence."""
+        return (self.cached,)
+
+    @property
     def row_reader(self) -> RowReader | None:
-        """What is given the model's hidden rows; None if they are not used."""
+        """Nothing: a model reads no hidden rows."""
         return None
 
     def begin(self, text: Sequence[int]) -> None:
-        """Start a text to continue; nothing needs to be done, as each call says the whole text."""
+        """Do nothing, as each call says the whole text."""
 
     def keep_row(self, row: Floats) -> None:
-        """Take its own hidden row of the last token evaluated, if it goes on from that: float32[1, D]."""
+        """Do nothing: a model goes on from tokens alone."""
+
+    def keep(self, batch: Batch, path: Int32s) -> None:
+        """Commit these tokens."""
+        self.cached.commit(batch, path)
 
     def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
-        """The next part of a text that was not read yet, up to `most` tokens; None if the text does not fit.
-
-        With logits, and with what may be ahead, if it is the last part.
-        """
+        """As `Follower.unread`; None if the text does not fit."""
         cached = self.cached
         if most < 1 or len(history) >= cached.n_context:
             return None
@@ -217,9 +271,9 @@ class Follower:
             return TextPart(cached.chain(part, wants_logits=False))
         return self._last_part(list(part), ahead[: most - len(part)])
 
-    def after(self, token: int, ahead: Sequence[int]) -> TextPart | None:
-        """One more token, with what may be ahead; None if it does not fit."""
-        return None if self.cached.is_full else self._last_part([token], ahead)
+    def after(self, token: int, most: int, ahead: Sequence[int]) -> TextPart | None:
+        """As `Follower.after`; None if the context is full."""
+        return None if most < 1 or self.cached.is_full else self._last_part([token], ahead[: most - 1])
 
     def _last_part(self, tokens: list[int], ahead: Sequence[int]) -> TextPart:
         """A part with logits after its last token, and after those ahead for which the context has room."""
@@ -233,11 +287,11 @@ class Follower:
         self.cached.close()
 
 
-def _added(text: FollowedText, rows: Int32s, ahead: Sequence[int]) -> tuple[int | None, int]:
+def _added(text: FollowedText, rows: Int32s, highest: Floats, ahead: Sequence[int]) -> tuple[int | None, int]:
     """Add rows to a text as long as the tokens ahead are what it chooses; the last token, and how many these were."""
     token, n_known = None, 0
     for n_known, row in enumerate(rows):
-        token = text.add(row)
+        token = text.add(row, float(highest[n_known]))
         if n_known == len(ahead) or token != ahead[n_known]:
             break
     return token, n_known
@@ -268,6 +322,15 @@ def draft_bytes(sources: Sequence[str | Path], room: Limits) -> int:
     with open_model(path) as model:
         spec, limits = _cut(model, room)
         return memory_need(CPU, spec, model.file.tensors, limits).beside_bytes
+
+
+def draft_work(sources: Sequence[str | Path]) -> ModelWork | None:
+    """From its header, the work of a draft model among `sources`; None if there is none. Raises as `draft_bytes`."""
+    path = split_sources(sources)[1]
+    if path is None:
+        return None
+    with open_model(path) as model:
+        return work_of(model.spec, model.file.tensors)
 
 
 def _cut(model: Model, room: Limits) -> tuple[ModelSpec, Limits]:

@@ -4,7 +4,8 @@ In: the texts of a pass, what the other drafters offer for each, costs of passes
 draft model's choices with their highest logits, written to the drafter's tables. A round is one pass of the draft model
 over all texts that it goes on with, so many texts wait as long as one. A text takes part while that raises the expected
 tokens per second of all texts of the pass together: what is known is how often its tokens were right, and what a round
-takes. Where few texts take part, a round also verifies what the other drafters expect next, so that the draft model
+takes. A text goes on with the token that would be chosen from the draft model's own logits, with the text's settings
+and noise. Where few texts take part, a round also verifies what the other drafters expect next, so that the draft model
 itself is drafted for (hierarchical drafting, arXiv 2505.22179). Source of the rule: as `loops.growth`.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from edgeinfer.engine.requests.drafting import Draft, DraftRoom
 from edgeinfer.engine.requests.noise import Doubles, Noise
+from edgeinfer.engine.requests.sampling import SamplingSettings, draw_weights
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import DraftModel, Follower
@@ -30,6 +32,7 @@ from edgeinfer.engine.speculation.records import (
     GAPS,
     MOST,
     MOST_CHAINED,
+    MOST_GAP,
     STANDINGS,
     TOKEN_BITS,
 )
@@ -39,6 +42,7 @@ FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
 """Assumed probability that a draft model's likeliest token is right, and how many sightings that counts as."""
 FEW = 4
 """A pass of up to this many tokens takes about as long as one of a single token; beyond that, time is proportional."""
+MASK = (1 << TOKEN_BITS) - 1
 UNASKED = 128
 """Passes without the draft model after which it runs for one token, so that what is known of it stays current."""
 RECENT = 1 / 16
@@ -49,25 +53,50 @@ RECENT = 1 / 16
 class Draws:
     """How the next tokens of a text are chosen. noise: that of its draws, None if they are the likeliest tokens.
 
-    acceptance: what is known of such texts; n_drawn: number of the draw after the tokens so far.
+    acceptance: what is known of such texts; n_drawn: number of the draw after the tokens so far; settings: what changes
+    logits before a draw, None if that is unknown.
     """
 
     acceptance: AcceptanceEstimator
     noise: Noise | None
     n_drawn: int
+    settings: SamplingSettings | None = None
+
+    def weighed(self, row: Int32s, highest: float, history: Sequence[int], path: Sequence[int]) -> Int32s:
+        """A row of highest logits after penalties, temperature and the like, as tokens of this text are drawn.
+
+        row: packed; highest: the first of them; history, path: the tokens before.
+        """
+        settings = self.settings
+        if settings is None or settings.takes_likeliest:
+            return row
+        tokens, gaps = (row & MASK).astype(np.int64), row >> TOKEN_BITS
+        gaps[0] = 0
+        window = max(0, len(history) - settings.penalty_window) if settings.penalty_window >= 0 else 0
+        logits = (highest - gaps / 16).astype(np.float32)
+        weights = draw_weights(settings, tokens, logits, [*history[window:], *path])
+        order = np.argsort(-weights, kind="stable")
+        lower = np.minimum(-16 * weights[order], MOST_GAP).astype(np.int32)
+        lower[0] = lower[1]
+        return tokens[order].astype(np.int32) | lower << TOKEN_BITS
 
     def best(self, row: Int32s, place: int, chances: Doubles) -> tuple[int, float]:
         """Rank of the token that most probably comes `place` draws from now, and how probable that is.
 
-        row: highest logits, packed; chances: how likely a token is right, float64[BEST, GAPS] by rank and gap.
+        row: highest logits, packed; chances: how likely a token is right, float64[BEST, GAPS] by rank and gap. If it is
+        known how tokens are drawn, the token is the one that would be drawn from the row: argmax of log q + g, with q
+        the draft model's probabilities and g the noise (DESIGN §7; the coupling of arXiv 2408.07978).
         """
-        classes = np.searchsorted(GAP_EDGES, row >> TOKEN_BITS, side="right")
-        own = chances[np.arange(BEST), classes]
+        gaps = row >> TOKEN_BITS
+        own = chances[np.arange(BEST), np.searchsorted(GAP_EDGES, gaps, side="right")]
         if self.noise is None:
             return 0, float(own[0])
-        tokens = (row & ((1 << TOKEN_BITS) - 1)).astype(np.int64)
-        wins = self.acceptance.win_chances(own, -np.log(self.noise.exponentials(self.n_drawn + place, tokens)))
-        rank = int(wins.argmax())
+        noise = -np.log(self.noise.exponentials(self.n_drawn + place, (row & MASK).astype(np.int64)))
+        wins = self.acceptance.win_chances(own, noise)
+        if self.settings is None:
+            rank = int(wins.argmax())
+        else:
+            rank = int((noise - np.concatenate([[0.0], gaps[1:] / 16])).argmax())
         return rank, float(wins[rank])
 
 
@@ -103,8 +132,9 @@ class Offer:
         """Number of nodes of the tree without the draft model."""
         return len(self.tree.tokens)
 
-    def add(self, row: Int32s) -> int:
-        """Add the highest logits after the chain; returns the token that probably follows."""
+    def add(self, row: Int32s, highest: float) -> int:
+        """Add the highest logits after the chain, the first of which is `highest`; the token that probably follows."""
+        row = self.draws.weighed(row, highest, self.history, self.path)
         rank, chance = self.draws.best(row, self.chain.n_rows, self.chances)
         self.won.append(chance)
         self.reach *= chance

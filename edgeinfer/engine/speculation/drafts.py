@@ -133,9 +133,9 @@ class ModelDrafts:
         """Draft for sessions of this model that share a pass, the likeliest tokens of all of them first."""
         started, n_texts, costs = time.perf_counter(), len(requests), self.costs
         sessions = [_session_of(each) for each in requests]
-        costs.move(sum(len(each.history) for each in requests) // n_texts - 1, n_texts)
-        self._is_measured = not room.n_others
-        if room.n_others:
+        costs.move(sum(len(each.history) for each in requests) // n_texts - 1, n_texts, room.n_prompt)
+        self._is_measured = not room.n_others and not room.n_prompt
+        if not self._is_measured:
             costs.begin()
         elif self.fixed is None and costs.wants_single:
             room = replace(room, n_tokens=n_texts)

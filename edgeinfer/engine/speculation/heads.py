@@ -1,17 +1,11 @@
-"""A trained head, inside a model's file or in one of its own, as a draft model: opening it, and running it.
+"""A trained head, inside a model's file or in one of its own: finding it, its memory, and opening it.
 
-In: the head, the open model, and hidden rows of each token that the model adds to a text. Out: a `DraftModel` whose
-chains continue what the model knows: the head reads a token with the model's row of the token before it; where that row
-is not known yet, since the model has not evaluated the token, with its own. Rows are kept until the head reads them, a
-limited number; where rows are missing, the head's text has a gap, and guesses are a little worse. Source of the
-computations: `models.trained_heads`, `models.eagle3`.
+In: options, the open model. Out: a `DraftModel`, which `head_model` runs, or `head_chain` if a file has several blocks
+that guess one after the other.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,23 +13,21 @@ import numpy as np
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
-from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject
 from edgeinfer.engine.speculation.draft_model import (
     CPU,
     DraftModel,
-    Follower,
-    TextPart,
     draft_bytes,
+    draft_work,
     known_tokens,
     split_sources,
 )
-from edgeinfer.engine.speculation.drafters import Drafter, trained_head
-from edgeinfer.engine.speculation.records import TOKEN_BITS
+from edgeinfer.engine.speculation.head_chain import HeadChain
+from edgeinfer.engine.speculation.head_model import Head
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
-from edgeinfer.graph.step import Floats, Int32s
+from edgeinfer.graph.step import Int32s
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
@@ -43,16 +35,12 @@ from edgeinfer.models.load import OpenHead, head_in, open_head
 from edgeinfer.models.text import Vocabulary, vocabulary_of
 from edgeinfer.models.trained_heads import TrainedHead
 from edgeinfer.scheduling.cost.memory import MemoryNeed, require_fit
+from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.steps import Progress, no_progress
 
-MOST_WAITING = 1024
-"""Rows that wait for the head to read them; of a longer prompt it reads the end."""
-NO_TOKEN = -1
 I64 = 27
 """GGUF's number for whole numbers of 64 bits."""
 TOKENS = "tokenizer.ggml.tokens"
-OWN_TOKEN = (1 << TOKEN_BITS) - 1
-"""The bits of a token in packed logits."""
 
 SHOWING = (CPU, "reference")
 """Devices that show the hidden rows that heads read."""
@@ -90,16 +78,19 @@ def _head_inside(file: GGUFFile, n_context: int) -> OpenHead | None:
     return None if head is None else OpenHead(head, file)
 
 
-def planned_drafter_bytes(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> int:
-    """What a model's head, or a draft model, will take beside it; 0 if there is none, or no use for it."""
+def planned_drafter(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> tuple[int, ModelWork | None]:
+    """Bytes that a model's head, or a draft model, will take beside it, 0 if there is none or no use for it.
+
+    And the work of a draft model.
+    """
     load = replace(load, device=CPU if load.device == "auto" else load.device)
     subject = Subject(file, spec, "", approx=load.approx, rows=load.rows)
     head = HeadInFile.of(replace(subject, head=chosen_head(subject, load, n_context)))
     room = limits_for(n_context, load.n_sessions, load.kv, spec)
     if head is None:
-        return 0 if load.spec == "off" else draft_bytes(load.draft_from, room)
+        return (0, None) if load.spec == "off" else (draft_bytes(load.draft_from, room), draft_work(load.draft_from))
     try:
-        return head.need(load.device, room, all_stay=True).beside_bytes
+        return head.need(load.device, room, all_stay=True).beside_bytes, None
     finally:
         head.close()
 
@@ -130,8 +121,13 @@ class HeadInFile:
 
         `all_stay`: all weights of the model stay in memory, so that those of both are there once.
         """
-        own = self.head.spec.without_products(self.shared) if all_stay else self.head.spec
-        return memory_need(device, own, self.file.tensors, self.limits(room))
+        held, limits, found = set(self.shared if all_stay else ()), self.limits(room), None
+        for head in self.head.blocks:
+            need = memory_need(device, head.spec.without_products(held), self.file.tensors, limits)
+            held |= set(head.spec.matrices())  # of one file, so packed once for all blocks
+            found = need if found is None else found.with_other(need)
+        assert found is not None
+        return found
 
     def close(self) -> None:
         """Close the file, unless it is the model's."""
@@ -143,12 +139,13 @@ class HeadInFile:
         n_sessions = max(1, room.n_pages // pages_for(room.n_context))
         return limits_for(room.n_context, n_sessions, room.kv, self.head.spec)
 
-    def open(self, executor: SequenceEvaluator, vocabulary: Vocabulary, progress: Progress = no_progress) -> Head:
+    def open(self, executor: SequenceEvaluator, vocabulary: Vocabulary, progress: Progress = no_progress) -> DraftModel:
         """Open it beside its model, which has this vocabulary. A file of its own is closed with it, or if that fails.
 
         Raises DoesNotFit, BadSetting for a head with another vocabulary, and UnsupportedModel where the device shows no
         hidden rows.
         """
+        heads: list[Head] = []
         try:
             if executor.capabilities.showing is None:
                 raise UnsupportedModel(f"{executor.device} does not show the hidden rows that a head reads")
@@ -156,13 +153,20 @@ class HeadInFile:
                 known_tokens(self.file.path, vocabulary_of(self.file.metadata), vocabulary)
             all_stay = executor.limits.stored is None
             require_fit(self.need(executor.device, executor.limits, all_stay=all_stay), memory_for_model())
-            spec, limits, own = self.head.spec, self.limits(executor.limits), fingerprint(self.file)
-            tokens = self._tokens(vocabulary.n_tokens)
-            beside = executor.beside(spec, self.file, own, limits, progress)
+            tokens, limits, own = (
+                self._tokens(vocabulary.n_tokens),
+                self.limits(executor.limits),
+                fingerprint(self.file),
+            )
+            for block in self.head.blocks:
+                beside = executor.beside(block.spec, self.file, own, limits, progress)
+                heads.append(Head(beside, own, block, tokens, _nothing if heads else self.close))
         except BaseException:
+            for head in reversed(heads):
+                head.close()
             self.close()
             raise
-        return Head(beside, own, self.head, tokens, self.close)
+        return heads[0] if len(heads) == 1 else HeadChain(heads, heads[0].executor)
 
     def _tokens(self, n_tokens: int) -> Int32s:
         """The model's token for each of the head's. Raises BadGGUF if there are no such tokens."""
@@ -177,146 +181,5 @@ class HeadInFile:
         return found.astype(np.int32)
 
 
-class Head(DraftModel):
-    """A trained head, for all sessions. Close it."""
-
-    def __init__(
-        self, executor: SequenceEvaluator, own: str, head: TrainedHead, tokens: Int32s, close: Callable[[], None]
-    ) -> None:
-        """`own`: fingerprint of its file. `tokens`: the model's token for each of its own."""
-        super().__init__(executor, own, len(tokens), close)
-        self._head, self._tokens, self._showing = head, tokens, executor.capabilities.showing
-
-    @property
-    def drafter(self) -> Drafter:
-        """What proposes its guesses."""
-        return trained_head.DRAFTER
-
-    def session(self) -> HeadFollower:
-        """The head's state for one more session."""
-        return HeadFollower(self._pool.open(), self._head)
-
-    def _highest(self, logits: Floats) -> Int32s:
-        """The same, with the model's tokens in place of its own."""
-        packed = super()._highest(logits)
-        own = packed & OWN_TOKEN
-        named: Int32s = packed - own + self._tokens[own]
-        return named
-
-    def _own_rows(self) -> Floats:
-        assert self._showing is not None
-        return self._showing.show(self._head.next_rows)
-
-
-class HeadFollower(Follower):
-    """What a head has read of one session's text, and the model's rows that it has not read yet."""
-
-    def __init__(self, cached: CachedSequence, head: TrainedHead) -> None:
-        super().__init__(cached)
-        self._apart, self._width = head.apart, head.spec.inputs.hidden_width
-        self._text: list[int] = []
-        """The tokens that the model has evaluated; NO_TOKEN where they are unknown."""
-        self._waiting: deque[tuple[int, Floats]] = deque()
-        """Rows of the model from a position on."""
-        self._places: list[int] = []
-        """Positions in the text of the cached tokens that were read with the model's rows, increasing;"""
-        self._tokens: list[int] = []
-        """and these tokens."""
-        self._next: Floats = np.zeros((0, 0), np.float32)
-        """The head's own row of the last token that it read."""
-
-    @property
-    def row_reader(self) -> HeadFollower:
-        """What is given the model's rows."""
-        return self
-
-    def begin(self, text: Sequence[int]) -> None:
-        """Start a text to continue; what was read of the last one stays as far as the two agree."""
-        self._forget(n_common(self._text, list(text)))
-
-    def note(self, first: int, tokens: Sequence[int], rows: Floats) -> None:
-        """Take the model's rows of tokens that continue the text from position `first` on."""
-        if first > len(self._text):  # others read what lies between: nothing is known of it
-            self._forget(0)
-            self._text = [NO_TOKEN] * first
-        elif first < len(self._text):
-            is_same = self._text[first] == tokens[0]  # as where the model reads the last token of a known text again
-            self._forget(first, first + is_same)
-        self._text += tokens
-        self._waiting.append((first, rows))
-        n_waiting = sum(len(each) for _, each in self._waiting)
-        while n_waiting > MOST_WAITING and len(self._waiting) > 1:
-            n_waiting -= len(self._waiting.popleft()[1])
-
-    def keep_row(self, row: Floats) -> None:
-        """Take its own hidden row of the last token evaluated: float32[1, D]."""
-        self._next = row
-
-    def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
-        """The next part of a text that was not read yet, up to `most` tokens; None if the rows for it are unknown.
-
-        What may be ahead is not evaluated with it, as the rows that it needs are not known before.
-        """
-        cached, end = self.cached, len(history) - 1
-        if most < 1 or end >= cached.n_context:
-            return None
-        if NO_TOKEN in self._text[:1]:
-            self._text = list(history[: len(self._text)])
-        self._keep(min(len(self._places), cached.n_cached, bisect_left(self._places, end)))
-        if cached.n_cached > len(self._places):  # what it guessed last time
-            cached.keep_prefix([*self._tokens, NO_TOKEN])
-        places, rows = self._unread(end)
-        part = places[:most]
-        if not part:
-            return None
-        tokens = [history[place] for place in part]
-        chain = cached.chain(tokens, wants_logits=part[-1] == end)
-        self._places += part
-        self._tokens += tokens
-        self._drop_read(part[-1])
-        return TextPart(replace(chain, hidden=self._padded(rows[: len(part)])))
-
-    def after(self, token: int, ahead: Sequence[int]) -> TextPart | None:
-        """One more token, which the model has not evaluated; None if it does not fit."""
-        if self.cached.is_full:
-            return None
-        chain = self.cached.chain((token,), wants_logits=True)
-        return TextPart(replace(chain, hidden=self._padded(self._next, self._apart)))
-
-    def _padded(self, rows: Floats, first: int = 0) -> Floats:
-        """Rows in columns from `first` on, with zeros in the other columns."""
-        if rows.shape[1] == self._width:
-            return rows
-        padded = np.zeros((len(rows), self._width), np.float32)
-        padded[:, first : first + rows.shape[1]] = rows
-        return padded
-
-    def _unread(self, end: int) -> tuple[list[int], Floats]:
-        """Positions of tokens up to `end` that can be read now, and the model's rows of the tokens before them."""
-        known = self._places[-1] if self._places else 0
-        places: list[int] = []
-        parts: list[Floats] = []
-        for first, rows in self._waiting:
-            start, stop = max(first + 1, known + 1), min(first + len(rows), end)
-            if start <= stop:
-                places += range(start, stop + 1)
-                parts.append(rows[start - 1 - first : stop - first])
-        return (places, np.concatenate(parts)) if places and places[-1] == end else ([], self._next)
-
-    def _keep(self, n_tokens: int) -> None:
-        """Keep the first `n_tokens` of what was read."""
-        del self._places[n_tokens:], self._tokens[n_tokens:]
-
-    def _forget(self, position: int, place: int | None = None) -> None:
-        """Forget rows from a position on, and what was read there, or from another place on."""
-        del self._text[position:]
-        self._keep(bisect_left(self._places, position if place is None else place))
-        left = ((first, rows[: max(0, position - first)]) for first, rows in self._waiting)
-        self._waiting = deque((first, rows) for first, rows in left if len(rows))
-
-    def _drop_read(self, place: int) -> None:
-        """Drop rows that were read, except the one that the token at `place`, the last one read, came with."""
-        while self._waiting[0][0] + len(self._waiting[0][1]) < place:
-            self._waiting.popleft()
-        first, rows = self._waiting[0]
-        self._waiting[0] = place - 1, rows[place - 1 - first :]
+def _nothing() -> None:
+    """Close nothing more."""

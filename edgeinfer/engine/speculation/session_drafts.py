@@ -15,6 +15,7 @@ import numpy as np
 
 from edgeinfer.engine.requests.drafting import Draft, DraftReport, DraftRequest, DraftRoom, RowReader, SourceCount, Walk
 from edgeinfer.engine.requests.noise import Noise
+from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.speculation.draft_model import Follower
 from edgeinfer.engine.speculation.draft_rounds import DraftRounds, Draws, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
@@ -91,6 +92,7 @@ class SessionDrafts:
         self._introduce(self._tables)
         self._acceptance = shared.acceptance[False]
         self._noise: Noise | None = None
+        self._settings: SamplingSettings | None = None
         self._n_begun = self._n_drawn = 0
         chain = self._tables.get(DRAFT_MODEL)
         self._chain = chain if isinstance(chain, draft_model_drafter.Chain) else None
@@ -147,9 +149,11 @@ class SessionDrafts:
         self._fields["readers"], self._fields["n_readers"] = self._readers.ctypes.data, len(readers)
         self._fields["learners"], self._fields["n_learners"] = self._learners.ctypes.data, len(learners)
 
-    def begin(self, history: Sequence[int], noise: Noise | None = None) -> None:
+    def begin(
+        self, history: Sequence[int], noise: Noise | None = None, settings: SamplingSettings | None = None
+    ) -> None:
         """Start a text to continue, any part of which may be known already."""
-        self._noise, self._n_begun = noise, len(history)
+        self._noise, self._settings, self._n_begun = noise, settings, len(history)
         self._log.begin(history)
         if self._follower is not None:
             self._follower.begin(history)
@@ -205,7 +209,7 @@ class SessionDrafts:
         assert self._chain is not None
         most = min(most, asked.most - 1, asked.deepest, MOST_CHAINED)
         own = self._follower, self._chain, asked.history, most, asked.n_pages
-        draws = Draws(self._acceptance, self._noise, self._n_drawn)
+        draws = Draws(self._acceptance, self._noise, self._n_drawn, self._settings)
         return Offer(*own, self.expected, self.drafted(0.0), *rounds.chances(draws), draws)
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:

@@ -41,8 +41,11 @@ NOT_DONE = ", which edgeinfer does not do"
 OF_OTHER_KINDS = (
     (f"writes a text by denoising all of it (diffusion){NOT_DONE}", ("dream", "llada", "llada-moe", "rnd1")),
     (f"has a decoder that attends to an encoder's rows (the encoder alone opens as t5encoder){NOT_DONE}", ("t5",)),
-    ("guesses tokens for another model: open that one, and name this file with --draft-from", ("eagle3",)),
-    (f"guesses tokens for another model{NOT_DONE}", ("dflash", "gemma4-assistant")),
+    (
+        "guesses tokens for another model: open that one, and name this file with --draft-from",
+        ("eagle3", "gemma4-assistant"),
+    ),
+    (f"guesses tokens for another model{NOT_DONE}", ("dflash",)),
     (f"reads images or sound for another model{NOT_DONE}", ("clip",)),
     (f"makes sound{NOT_DONE}", ("wavtokenizer-dec", "pockettts", "qwen3tts")),
 )

@@ -126,10 +126,10 @@ class GGUFFile:
             raise
 
     @classmethod
-    def open_beside(cls, path: str | PathLike[str], other: GGUFFile, borrowed: Sequence[str]) -> GGUFFile:
+    def open_beside(cls, path: str | PathLike[str], other: GGUFFile, borrowed: Mapping[str, str]) -> GGUFFile:
         """Open the file at `path` with those tensors named in `borrowed` that it lacks and an open file has.
 
-        Raises as `open`.
+        `borrowed`: the other file's name for each. Raises as `open`.
         """
         file = cls.open(path)
         try:
@@ -138,8 +138,13 @@ class GGUFFile:
             file.close()
             raise
         file._shards += tuple(more)
-        missing = (name for name in borrowed if name not in file._stored)
-        found = {name: shard.header.tensors[name] for name in missing for shard in more if name in shard.header.tensors}
+        missing = [(name, theirs) for name, theirs in borrowed.items() if name not in file._stored]
+        found = {
+            name: shard.header.tensors[theirs]
+            for name, theirs in missing
+            for shard in more
+            if theirs in shard.header.tensors
+        }
         file._stored, file.tensors = {**file._stored, **found}, {**file.tensors, **found}
         return file
 

@@ -51,6 +51,18 @@ class MemoryNeed:
         saved = (self.n_states - n_states) * self.bytes_per_state
         return replace(self, kv_bytes=self.kv_bytes - saved, state_bytes=self.state_bytes - saved, n_states=n_states)
 
+    def with_other(self, other: MemoryNeed) -> MemoryNeed:
+        """The need of this and another model, without states, in the same context."""
+        return replace(
+            self,
+            weight_bytes=self.weight_bytes + other.weight_bytes,
+            kv_bytes_per_token=self.kv_bytes_per_token + other.kv_bytes_per_token,
+            kv_bytes=self.kv_bytes + other.kv_bytes,
+            buffer_bytes=self.buffer_bytes + other.buffer_bytes,
+            window_bytes=self.window_bytes + other.window_bytes,
+            draft_bytes=self.draft_bytes + other.draft_bytes,
+        )
+
     @property
     def beside_bytes(self) -> int:
         """What it takes beside another model in the same program."""

@@ -45,6 +45,30 @@ class NodePlan:
         return len(self.worker_pools)
 
 
+@dataclass(frozen=True, slots=True)
+class IdleDrafting:
+    """A draft model on cores that decoding leaves out: seconds of a token there, and on the cores that it uses."""
+
+    cores: tuple[int, ...]
+    idle_s: float
+    used_s: float
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether drafting takes less time there."""
+        return self.idle_s < self.used_s
+
+
+def idle_drafting(
+    cpu: DeviceRates, used: Collection[int], idle: Collection[int], drafter: ModelWork, step: Pass
+) -> IdleDrafting | None:
+    """What cores that decoding leaves idle could do for a draft model; None if there are none of them."""
+    if not idle or not used:
+        return None
+    there, here = (core_plan(cpu, drafter, step, among=cores) for cores in (idle, used))
+    return IdleDrafting(there.cores, there.seconds, here.seconds)
+
+
 def core_plan(
     cpu: DeviceRates, work: ModelWork, step: Pass, kv: str = "f16", among: Collection[int] | None = None
 ) -> CorePlan:

@@ -134,6 +134,8 @@ def test_drafters_are_counted_for_the_last_answer_and_for_all() -> None:
     ]
     assert lines[4:] == ["a pass of 1 token takes 2.6 ms", "2 tokens ×1.12, 4 ×1.35, 8 ×2.31"]
     assert plain(draft_lines(DRAFTING, 80, 10))[2].endswith("██████░░░░  60 %")
+    timed = plain(draft_lines(replace(DRAFTING, time_share=0.018), 40, 10))
+    assert timed == [*lines[:4], "drafting took 1.8 % of the last answer", *lines[4:]]
 
 
 def test_no_drafting_is_said() -> None:

@@ -90,6 +90,24 @@ def test_a_batch_whose_weights_are_read_from_disk_is_drafted(
     assert stream.counts.n_accepted > 0
 
 
+def test_answers_are_drafted_in_passes_that_read_prompts_with_weights_from_disk(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of more than 32 tokens, one after another as places become free."""
+    texts = [Prompt(" ".join([text] * 40)[:120], {"max_tokens": 12 + 9 * number}) for number, text in enumerate(TEXTS)]
+    sizes = {"threads": 1, "n_context": 256, "n_sessions": 4}
+    with load(tiny_model, device="cpu", spec="off", **sizes) as llm:  # type: ignore[arg-type]
+        expected = {each.number: each.tokens for each in llm.batch(texts, parallel=3, **GREEDY)}  # type: ignore[arg-type]
+    with load(tiny_model, device="cpu", ram_bytes=RAM, verify_cost=FREE, **sizes) as llm:  # type: ignore[arg-type]
+        assert llm.telemetry.limits.stored is not None
+        batches = watched(llm._pool, monkeypatch)
+        found = {each.number: each.tokens for each in llm.batch(texts, parallel=3, **GREEDY)}  # type: ignore[arg-type]
+    assert found == expected
+    reading = [batch for batch in batches if len(batch.tokens) - len(batch.outputs) > 32 and len(batch.outputs) > 1]
+    assert reading
+    assert sum(sum(n_drafted(batch)) > 0 for batch in reading) > len(reading) / 2
+
+
 def n_drafted(batch: Batch) -> list[int]:
     """Drafted tokens of each sequence of a pass: those with logits, without the first of them."""
     sequences = batch.sequences[batch.outputs]

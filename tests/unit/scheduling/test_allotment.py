@@ -258,3 +258,15 @@ def test_no_pass_takes_longer_than_a_larger_one(seen: list[tuple[int, float]], n
     assert pace.seconds(n_tokens) <= pace.seconds(n_tokens + 1) * (1 + 1e-9)
     limit = pace.seconds(n_tokens)
     assert pace.most_tokens(limit * (1 + 1e-9), 400) >= n_tokens
+
+
+@pytest.mark.parametrize("is_interactive", [True, False])
+def test_prompts_leave_room_to_drafts_but_interactive_ones_none_to_background_answers(is_interactive: bool) -> None:
+    """Where passes of all sizes take the same time, as with weights from disk, a prompt would fill them."""
+    pace, room = paced(dict.fromkeys((1, 64, 256), 1.0)), PassRoom(60, 256, 64, n_drafts=16)
+    for prompt_is_interactive in (True, False):
+        answers = [decoding(key, interactive=is_interactive, last=59) for key in range(2)]
+        found = allot([*answers, Wish(9, prompt_is_interactive, 1000, 59)], pace, room)
+        assert found[9] == 256 - 2 - (0 if prompt_is_interactive and not is_interactive else 16)
+    assert allot([*answers, Wish(9, True, 40, 59)], pace, room)[9] == 40
+    assert allot([Wish(9, True, 1000, 59), Wish(8, True, 1000, 59)], pace, PassRoom(60, 256, 64))[9] == 256

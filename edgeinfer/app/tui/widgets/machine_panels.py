@@ -217,10 +217,17 @@ def draft_lines(drafting: DraftingReading, width: int, height: int) -> list[Line
         return [line(("nothing was drafted yet", MUTED)), *_pass_costs(drafting, width)]
     step = "–" if drafting.accepted_per_step is None else f"{drafting.accepted_per_step:.2f}"
     head = f"{'drafter':<{DRAFTER_WIDTH}}{'last answer':>{COUNT_WIDTH}}{'since loaded':>{COUNT_WIDTH}}"
-    last, tail = dict(drafting.last), _pass_costs(drafting, width)
+    last, tail = dict(drafting.last), [*_drafting_time(drafting), *_pass_costs(drafting, width)]
     room = max(1, height - 2 - len(tail))
     rows = [_draft_row(name, last.get(name, DraftCount()), total, width) for name, total in drafting.total[:room]]
     return [line((step, STRONG), " tokens per step in the last answer"), line((head[:width], MUTED)), *rows, *tail]
+
+
+def _drafting_time(drafting: DraftingReading) -> list[Line]:
+    """How long drafting took, if that is known."""
+    if drafting.time_share is None:
+        return []
+    return [line((f"drafting took {100 * drafting.time_share:.1f} % of the last answer", MUTED))]
 
 
 def _draft_row(name: str, last: DraftCount, total: DraftCount, width: int) -> Line:

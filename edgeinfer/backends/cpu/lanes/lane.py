@@ -49,7 +49,8 @@ MOST_TAPES = 32
 class LaneResources:
     """What a device gives to each of its lanes. `n_nodes`: NUMA nodes that the worker pool's cores belong to.
 
-    `beside`: the lane that was compiled before, whose packed weights serve other models in the same file.
+    `beside`: the lane that was compiled before, whose packed weights serve other models in the same file. `kv`: pools
+    of another lane to read; None for pools of its own.
     """
 
     worker_pool: WorkerPool
@@ -57,6 +58,7 @@ class LaneResources:
     isa_name: str
     n_nodes: int = 1
     beside: CpuLane | None = None
+    kv: CpuKV | None = None
 
 
 class CpuLane:
@@ -80,7 +82,7 @@ class CpuLane:
         embed = _embedding(spec)
         self._embedding = None if embed is None else Embedding(file, embed, learned_positions(spec, limits))
         packed = self._weights(resources, progress)
-        self._kv = CpuKV(spec.kv, limits, huge=resources.n_nodes == 1)
+        self._kv = resources.kv or CpuKV(spec.kv, limits, huge=resources.n_nodes == 1)
         self._kv_places = slot_copying(self._kv.pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
         self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal, scales=spec.scales)
@@ -287,6 +289,10 @@ class CpuLane:
     def windows(self) -> CpuWindows | None:
         """Layers that keep only a window."""
         return self._kv.windows
+
+    def lent_kv(self) -> CpuKV:
+        """Its pools, for another lane to read."""
+        return self._kv.lent()
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values from slots to slots in all layers."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,11 +71,18 @@ class CpuKV:
         self.pools = [groups[each][number] for number, each in enumerate(limited)]
         self._whole = list(groups[False].values())
         self.windows = CpuWindows(list(groups[True].values()), places) if groups[True] else None
+        self._is_lent = False
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pages."""
-        return sum(pool.nbytes for pool in self.pools)
+        """Bytes of all pages; those of lent ones count where they come from."""
+        return 0 if self._is_lent else sum(pool.nbytes for pool in self.pools)
+
+    def lent(self) -> CpuKV:
+        """The same pools for a lane that reads them, which stay in memory until both are closed."""
+        twin = copy(self)
+        twin.pools, twin._whole, twin.windows, twin._is_lent = list(self.pools), [], None, True
+        return twin
 
     def close(self) -> None:
         """Free the memory."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
 from edgeinfer.engine.requests.noise import Noise
-from edgeinfer.engine.requests.sampling import Distribution, Sampler, SamplingSettings
+from edgeinfer.engine.requests.sampling import Distribution, Sampler, SamplingSettings, draw_weights
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -81,6 +81,34 @@ def test_the_distribution_is_that_of_the_slow_chain(chain: SamplingSettings, see
     expected = slow_chain(logits, history, chain)
     assert found.tokens.tolist() == sorted(expected)
     np.testing.assert_allclose(found.probabilities, [expected[t] for t in sorted(expected)], rtol=1e-6, atol=1e-12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(chains, st.integers(0, 10_000), st.lists(st.integers(0, 49), max_size=8))
+def test_weights_of_known_tokens_are_those_of_the_slow_chain(
+    chain: SamplingSettings, seed: int, history: list[int]
+) -> None:
+    """In any order, if all tokens are known."""
+    draw = np.random.default_rng(seed)
+    logits, order = draw.normal(0, 3, 50).astype(np.float32), draw.permutation(50)
+    weights = np.exp(draw_weights(chain, order, logits[order], history))
+    expected = slow_chain(logits, history, chain)
+    shares = [expected.get(token, 0.0) for token in order.tolist()]
+    np.testing.assert_allclose(weights / weights.sum(), shares, rtol=1e-6, atol=1e-12)
+
+
+def test_weights_with_temperature_0_say_how_far_below_the_best_tokens_are() -> None:
+    chain, tokens = SamplingSettings(temperature=0, repeat_penalty=2.0, logit_bias={9: 1.0}), np.array([4, 9, 2])
+    found = draw_weights(chain, tokens, np.array([8.0, 5.5, 5.0], np.float32), [1, 4])
+    assert found.tolist() == [-2.5, 0.0, -1.5]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_weights_where_nothing_or_only_one_token_is_possible(temperature: float) -> None:
+    chain = SamplingSettings(temperature=temperature, logit_bias={4: -math.inf, 9: -math.inf})
+    logits = np.array([8.0, 5.5, np.inf], np.float32)
+    assert draw_weights(chain, np.array([4, 9]), logits[:2], []).tolist() == [-math.inf, -math.inf]
+    assert draw_weights(chain, np.array([4, 9, 2]), logits, []).tolist() == [-math.inf, -math.inf, 0.0]
 
 
 @pytest.mark.parametrize("options", [{"top_p": 0.9}, {"top_p": 0.3}, {"top_k": 40}, {"top_k": 3000}, {"top_k": 19_999}])
@@ -167,6 +195,16 @@ def test_the_token_has_the_highest_log_probability_plus_gumbel_noise(options: di
         assert sampler.choose(logits, [], n) == int((log_p + gumbel).argmax())
 
 
+@pytest.mark.parametrize("temperature", [0.02, 0.01, 0.005])
+def test_of_weights_that_are_nearly_nothing_the_highest_still_wins(temperature: float) -> None:
+    """Near the least number there is, noise divided by a weight is infinite, of which NumPy warns."""
+    logits = np.random.default_rng(0).normal(0, 3, 50_000).astype(np.float32)
+    sampler = Sampler(SamplingSettings(temperature=temperature, top_k=0, top_p=1.0, min_p=0.0, seed=1))
+    assert 0 < sampler.distribution(logits, []).weights.min() < 1e-308
+    noise = -np.log(sampler.noise.exponentials(3, np.arange(len(logits))))
+    assert sampler.choose(logits, [], 3) == (logits / temperature + noise).argmax()
+
+
 def test_without_a_seed_one_is_chosen_and_told() -> None:
     sampler = Sampler(SamplingSettings(temperature=1))
     again = Sampler(SamplingSettings(temperature=1, seed=sampler.seed))
@@ -187,7 +225,7 @@ def test_greedy_takes_the_lowest_of_equals_and_minds_penalties_and_bias() -> Non
 def test_suppressed_tokens_are_not_chosen_unless_a_bias_names_them() -> None:
     logits = np.array([1, 5, 5, 4.5], np.float32)
     sampler = Sampler(SamplingSettings(temperature=0), {1, 2})
-    assert (sampler.choose(logits, [], 0), sampler.takes_likeliest, sampler.suppressed) == (3, True, {1, 2})
+    assert (sampler.choose(logits, [], 0), sampler.settings.takes_likeliest, sampler.suppressed) == (3, True, {1, 2})
     assert Sampler(SamplingSettings(temperature=0, logit_bias={2: 0.0}), [1, 2]).choose(logits, [], 0) == 2
     drawn = Sampler(SamplingSettings(**OFF), {1, 2}).distribution(logits, [])
     assert drawn.tokens.tolist() == [0, 3]

@@ -37,6 +37,7 @@ from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.batch.schedules import SCHEDULES
 from edgeinfer.scheduling.machine.topology import usable_cores
 from tests.unit.engine.overlap.journeys import cpu, pretend_machine
+from tests.unit.engine.speculation.test_speculative_generation import right, wild
 
 LIMITS = Limits(4 * PAGE, 24, 64, 64)
 SIZES = [(5, 20), (90, 9), (130, 30), (2, 1), (40, 40), (70, 25)]
@@ -105,6 +106,48 @@ def test_answers_are_those_of_one_device(
     assert tokens_of(answered(executor, tokenizer, wanted)) == expected
     assert [len(tokens) for tokens in expected] == [n_answer for _, n_answer in SIZES]
     assert sum(tally.n_passes for tally in executor.tallies.values()) > 40
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("n_resident_pages", [0, 5, 24])
+@pytest.mark.parametrize("is_right", [True, False])
+def test_answers_that_are_drafted_are_those_of_one_device(
+    tiny_model: Path, tokenizer: Tokenizer, schedule: str, n_resident_pages: int, is_right: bool
+) -> None:
+    """Each answer is drafted for when its turn comes, while others are under way."""
+    sampling = SamplingSettings(temperature=0, logit_bias=dict.fromkeys((0, 2), -np.inf))
+    wants = [Request(tuple(20 + (7 * n + k) % 200 for k in range(9)), sampling, 20) for n in range(3)]
+    expected = tokens_of(answered(alone(tiny_model), tokenizer, wants))
+    pool = Pool(shared(tiny_model, schedule, ReferenceDevice(activations="int8", kv="f16"), n_resident_pages))
+    scheduler, sequences = Scheduler(pool), list[ScheduledSequence]()
+    drafting = [right(tokens, 9, 3, 1) if is_right else wild(number) for number, tokens in enumerate(expected)]
+    for each, drafts in zip(wants, drafting, strict=True):
+        sequences.append(ScheduledSequence(pool.open(), tokenizer, each, drafts, counts_energy=False))
+        sequences[-1].is_driven = True
+        scheduler.enter(sequences[-1])
+    while not all(sequence.is_over for sequence in sequences):
+        scheduler.step()
+    assert [sequence.tokens for sequence in sequences] == expected
+    counts = scheduler.counts
+    assert counts.n_drafted > 0
+    assert all(each.seconds[:2] == [None] * 2 for each in drafting)  # others took part in what these passes took
+    if is_right:
+        assert counts.n_accepted > 0
+        assert all(sequence.stats is not None and sequence.stats.steps == 6 for sequence in sequences)
+    pool.close()
+
+
+@pytest.mark.usefixtures("_pretended")
+def test_drafts_on_two_devices_if_they_are_asked_for(tiny_model: Path) -> None:
+    """Not by themselves, as answers may round otherwise then."""
+    texts = [Prompt("the rain in"), Prompt("in the inn and in the"), Prompt("the the the"), Prompt("a")]
+    for spec, drafts in (("auto", False), (4, True)):
+        options = {"device": "cpu,reference", "schedule": "apex", "n_context": 128, "n_sessions": 4}
+        with load(tiny_model, spec=spec, **options) as llm:  # type: ignore[arg-type]
+            stream = llm.batch(texts, parallel=4, temperature=0, max_tokens=24)
+            assert all(each.error is None for each in stream)
+        assert (stream.counts.n_drafted > 0) == drafts
+        assert (stream.counts.n_accepted > 0) == drafts
 
 
 class Breaking(ReferenceDevice):

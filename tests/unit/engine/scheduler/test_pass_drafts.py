@@ -110,6 +110,32 @@ def test_a_pass_has_room_for_so_many_outputs(tokenizer: Tokenizer) -> None:
         served.same(sequence, each)
 
 
+@pytest.mark.parametrize("n_prompt", [40, 150])
+def test_answers_are_drafted_while_another_prompt_is_read(tokenizer: Tokenizer, n_prompt: int) -> None:
+    """In every pass that reads some of it; it leaves them room, also where it could fill passes."""
+    served, wants = Served(tokenizer), wanted(2, 60)
+    late = request(range(3, 3 + n_prompt), 5, 9)
+    answers = [served.alone(each).tokens for each in wants]
+    first = Together(right(answers[0], N_PROMPT, 2, 0)._make)
+    second = Together(right(answers[1], N_PROMPT, 2, 0)._make, first)
+    sequences = [entered(served, each, drafts) for each, drafts in zip(wants, (first, second), strict=True)]
+    for _ in range(4):
+        served.scheduler.step()
+    third, shared = entered(served, late, wild(3)), list[int]()
+    while not third.n_generated:
+        before, n_missing = served.scheduler.counts.n_drafted, third.n_missing
+        served.scheduler.step()
+        if served.lane.sizes[-1] > 6:  # both answers with their drafts, and something of the prompt
+            shared.append(served.scheduler.counts.n_drafted - before)
+            assert third.n_missing < n_missing
+    assert sum(room.n_prompt for _, room in first.passes) == n_prompt
+    assert shared == [4] * len(shared)
+    assert max(room.n_prompt for _, room in first.passes) <= 32 - 8 - 2  # tokens of a pass, of drafts, of answers
+    served.run(*sequences, third)
+    for sequence, each in zip((*sequences, third), (*wants, late), strict=True):
+        served.same(sequence, each)
+
+
 @pytest.mark.parametrize("n_pages", [2, 3, 4, 5, 6, 8])
 def test_drafts_take_no_memory_that_answers_need(tokenizer: Tokenizer, n_pages: int) -> None:
     """Wherever they have room without drafts, they have it with drafts, and nobody is preempted for a draft."""

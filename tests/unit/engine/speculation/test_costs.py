@@ -39,6 +39,20 @@ def test_cached_tokens_make_passes_dearer() -> None:
     assert Costs.of(MeasuredCosts({1: 2.0, 4: 3.0}, 0, {})).relative[4] == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize("n_texts", [1, 3])
+@pytest.mark.parametrize("n_prompt", [1, 20, 64, 500])
+def test_beside_a_prompt_a_draft_costs_what_it_adds(n_texts: int, n_prompt: int) -> None:
+    """A pass of n tokens takes max(10, n) where it waits for ten tokens' time: up to there a draft costs nothing."""
+    costs = Costs({1: 10.0, 10: 10.0, MOST: float(MOST)}, corrected=False)
+    costs.move(100, n_texts, n_prompt)
+    found = costs.curve.tolist()
+    for n_tokens in range(n_texts, MOST + 1):
+        added = max(10, n_prompt + n_tokens) - max(10, n_prompt + n_texts)
+        assert found[n_tokens] == pytest.approx(10 + added)
+    costs.move(100, n_texts)
+    assert costs.curve.tolist() == pytest.approx([max(10, n) for n in range(MOST + 1)])
+
+
 def test_passes_that_take_longer_than_they_should_become_dearer() -> None:
     costs = Costs({4: 1.2, 8: 1.4})
     for _ in range(400):

@@ -14,9 +14,9 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.scheduler.stream import TextStream
-from edgeinfer.engine.speculation import heads
+from edgeinfer.engine.speculation import head_model, heads
 from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_ACCEPTANCE
-from edgeinfer.engine.speculation.heads import Head, HeadFollower
+from edgeinfer.engine.speculation.head_model import Head, HeadFollower
 from edgeinfer.engine.speculation.records import FIRST_BUCKET, GAPS
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from tests.golden.goldens import DATA
@@ -122,7 +122,7 @@ class Following:
         self.follower, self.history = follower, history
         self.row: Int32s | None = None
 
-    def add(self, row: Int32s) -> int:
+    def add(self, row: Int32s, highest: float) -> int:
         self.row = row.copy()
         return 0
 
@@ -220,7 +220,7 @@ def test_a_head_goes_on_from_what_others_have_read(told: Told) -> None:
 
 
 def test_of_many_waiting_rows_the_last_ones_stay(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "MOST_WAITING", 20)
+    monkeypatch.setattr(head_model, "MOST_WAITING", 20)
     text = list(range(40, 90))
     follower, rows = told.follower(), told.rows(text)
     for start in range(0, 48, 8):

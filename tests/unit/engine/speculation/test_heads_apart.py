@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.speculation.heads import Head
+from edgeinfer.engine.speculation.head_model import Head
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from tests.golden.goldens import DATA
 from tests.head_files import write_apart, write_eagle, write_sure_head, write_with_head

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,14 @@ def together(
     return requests[0].speculator.drafter.draft(requests, room)
 
 
+def seconds(costs: Mapping[int, float], n_tokens: Any) -> Any:
+    """What passes take: the curve through these points, which goes on beyond the last one."""
+    places = sorted({1, *costs})
+    values = [costs.get(place, 1.0) for place in places]
+    slope = (values[-1] - values[-2]) / (places[-1] - places[-2])
+    return np.interp(n_tokens, places, values) + slope * np.maximum(0, n_tokens - np.int64(places[-1]))
+
+
 def taught(costs: Mapping[int, float], fixed: int | None = None) -> ModelDrafts:
     """Drafts that know how well drafts of such texts do."""
     teaching = model_drafts()
@@ -45,10 +54,13 @@ def taught(costs: Mapping[int, float], fixed: int | None = None) -> ModelDrafts:
     return drafts
 
 
-@pytest.mark.parametrize("beside", [0, 7])
+@pytest.mark.parametrize(("beside", "n_prompt"), [(0, 0), (7, 0), (0, 5), (0, 200)])
 @pytest.mark.parametrize("costs", [{2: 1.1, 8: 1.4, 64: 6.0}, {2: 1.02, 64: 1.3}, {4: 1.0, 8: 2.0, 64: 16.0}])
-def test_the_likeliest_tokens_of_all_texts_are_taken(costs: Mapping[int, float], beside: int) -> None:
-    """Against a search: every pass size, filled with the likeliest tokens of the largest trees."""
+def test_the_likeliest_tokens_of_all_texts_are_taken(costs: Mapping[int, float], beside: int, n_prompt: int) -> None:
+    """Against a search: every pass size, filled with the likeliest tokens of the largest trees.
+
+    Beside a prompt, drafts cost what they add to a pass that reads it, and all else what it costs without it.
+    """
     texts = [text[:250] for text in TEXTS]
     largest = taught(costs, fixed=MOST)
     grown = begun(largest, texts)
@@ -57,12 +69,12 @@ def test_the_likeliest_tokens_of_all_texts_are_taken(costs: Mapping[int, float],
         session.draft(text, MOST, 16)
         reaches.append(session.reaches[1 : int(session._fields["n_nodes"])].tolist())
     order = sorted(itertools.chain(*reaches), reverse=True)[: MOST - beside - 3]
-    curve = Costs(costs, corrected=False).curve
     expected = np.cumsum([3.0 + 0.5 * beside, *order])
-    rates = expected / curve[3 + beside : 3 + beside + len(expected)]
+    sizes = 3 + beside + n_prompt + np.arange(len(expected))
+    rates = expected / (seconds(costs, sizes) - seconds(costs, 3 + n_prompt) + seconds(costs, 3))
     drafts = taught(costs)
     sessions = begun(drafts, texts)
-    found = together(sessions, texts, DraftRoom(MOST, 6, beside, 0.5 * beside))
+    found = together(sessions, texts, DraftRoom(MOST, 6, beside, 0.5 * beside, n_prompt))
     n_drafted = sum(len(draft.tokens) for draft in found) - 3
     assert rates[n_drafted] == pytest.approx(rates.max(), rel=1e-5)
     taken = sorted(itertools.chain(*(s.reaches[1 : len(d.tokens)] for s, d in zip(sessions, found, strict=True))))
@@ -138,6 +150,10 @@ def test_what_a_shared_pass_costs_is_learned() -> None:
     assert max(sizes[:10]) > 12
     assert costs.curve[max(sizes)] / costs.curve[3] > 1.3
     together(sessions, texts, DraftRoom(MOST, 6, 5, 5.0))  # beside others that are not drafted for
+    before = costs.curve.copy()
+    drafts.observe(20, 1.0)
+    assert (costs.curve == before).all()
+    together(sessions, texts, DraftRoom(MOST, 6, n_prompt=100))
     before = costs.curve.copy()
     drafts.observe(20, 1.0)
     assert (costs.curve == before).all()

@@ -12,6 +12,7 @@ import pytest
 from edgeinfer.engine.requests.drafting import ROOT, Draft, DraftRequest, DraftRoom, Speculator, Walk
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Request
+from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
@@ -40,13 +41,16 @@ def tree(root: int, nodes: Sequence[tuple[int, int]]) -> Draft:
 
 
 class Drafting:
-    """Drafts what a function makes of the tokens so far; keeps what it was taught."""
+    """Drafts what a function makes of the tokens so far; keeps what it was taught, and the seconds it was told."""
 
     def __init__(self, make: Callable[[Sequence[int], int, int], Draft]) -> None:
         self._make = make
         self.walks: list[tuple[Draft, Walk]] = []
+        self.seconds: list[float | None] = []
 
-    def begin(self, history: Sequence[int], noise: Noise | None = None) -> None:
+    def begin(
+        self, history: Sequence[int], noise: Noise | None = None, settings: SamplingSettings | None = None
+    ) -> None:
         self.begun = list(history)
 
     expected = 1.0
@@ -85,6 +89,7 @@ class Drafting:
 
     def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
         assert seconds is None or seconds > 0
+        self.seconds.append(seconds)
         self.walks.append((draft, walked))
 
 
