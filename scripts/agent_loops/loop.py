@@ -28,7 +28,7 @@ WIRES: dict[str, Callable[[str, random.Random], Wire]] = {
     "anthropic": lambda url, draw: AnthropicWire(url, draw, is_streamed=draw.random() < 0.5),
     "ollama": lambda url, draw: OllamaWire(url, draw, is_streamed=draw.random() < 0.5),
 }
-CALL_BEGUN = re.compile(rf"\s*<\|?tool_call\|?>\s*(call:)?({'|'.join(FUNCTIONS)})\b")
+CALL_BEGUN = re.compile(rf"\s*<\|?tool_call\|?>\s*(?:call:|<function=)?({'|'.join(FUNCTIONS)})\b")
 """The beginning of a call in tags, whose texts have no quotes that could be closed when the tokens run out."""
 CHAT_SHARE = 0.5
 """Of all loops, those through chat completions."""

@@ -60,7 +60,7 @@ def test_the_script_tells_of_loops_that_hold_and_of_those_that_break(tmp_path: P
     assert rows[-1].split()[3:6] == ["1", "1", str(N_STEPS)]
     assert rows[-1].split()[-1] == "0"
     (tmp_path / "deaf.jinja").write_text(
-        "{% for m in messages if loop.index < 3 or loop.last %}{{ m.content }}\n{% endfor %}"
+        "{% for m in messages %}{% if loop.index < 3 or loop.last %}{{ m.content }}\n{% endif %}{% endfor %}"
     )
     code, told = script(model, tmp_path / "deaf.jinja")
     assert code == 1, told
@@ -99,8 +99,9 @@ def test_what_is_right_is_no_fault() -> None:
     for text in ('{"price": 1e999}', '{"price": NaN}'):
         assert "no JSON" in str(fault_of_json(text, {}))
     assert faults_of(ask("clock"), Answer("", [CLOCK], "tool_calls", False), is_choosable=True) == []
-    begun = Answer("<tool_call>clock<arg_key>", [], "length", True)
-    assert faults_of(ask("auto", schema=REPORT), begun, is_choosable=True) == []
+    for text in ("<tool_call>clock<arg_key>", "<|tool_call>call:clock{", "<tool_call>\n<function=clock>\n"):
+        begun = Answer(text, [], "length", True)
+        assert faults_of(ask("auto", schema=REPORT), begun, is_choosable=True) == []
     for choice in ("clock", "required"):
         assert faults_of(ask(choice), Answer("<tool_call>", [], "length", True), is_choosable=True) == []
 
