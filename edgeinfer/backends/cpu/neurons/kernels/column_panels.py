@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu.kernels.matmul.codes import VECTOR, PairReader
-from edgeinfer.backends.cpu.kernels.matmul.tiles import LinesAhead, PairEmitter
+from edgeinfer.backends.cpu.kernels.matmul.tiles import LinesAhead, OneTile, PairEmitter
 from edgeinfer.backends.cpu.layout.panels import BLOCK, PANEL_ROWS, IntegerPanel
 from edgeinfer.backends.cpu.neurons.kernels.layout import CODE_BITS, ColumnForm
 from edgeinfer.jit import emit
@@ -126,7 +126,7 @@ def add_panels(context, key, isa_name, n_tokens, codes, x, goal):
         rows = [builder.add(sums, builder.mul(stride, emit.integer(token))) for token in range(n)]
         places = [(row, 64 * part) for part in range(2) for row in rows]
         before = [emit.load_floats(builder, row, at) for row, at in places]
-        emitter = PairEmitter(builder, panel, isa, readers, x, n, n, LinesAhead(builder, [], 0))
+        emitter = PairEmitter(builder, panel, isa, readers, OneTile(builder, x, n), n, LinesAhead(builder, [], 0))
         for total, (row, at) in zip(emitter.block(0, before), places, strict=True):
             emit.store(builder, total, row, at, 4)
         return context.get_dummy_value()
