@@ -79,8 +79,8 @@ def evaluate(context: int, tokens: list[int], first: int, rows: Floats | None, n
     return np.ctypeslib.as_array(llama_cpp.llama_get_logits(context), (len(tokens), n_vocab)).copy()
 
 
-def golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
-    """What the head of a file gives for random tokens."""
+def head_after(path: Path, seed: int) -> tuple[int, list[int], NDArray[np.float32], int]:
+    """A file's head, random tokens, the model's rows of them, float32[T, D], and the size of the vocabulary."""
     wanted = llama_cpp.llama_model_default_params()
     wanted.load_mtp = True
     model = llama_cpp.llama_model_load_from_file(str(path).encode(), wanted)
@@ -93,6 +93,13 @@ def golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
     rows = np.ctypeslib.as_array(own_rows(trunk), (N_TOKENS, width)).copy()
     head = context_of(model, llama_cpp.LLAMA_CONTEXT_TYPE_MTP, trunk)
     want_own_rows(head, True, True)
+    return head, tokens, rows, n_vocab
+
+
+def golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
+    """What the head of a file gives for random tokens."""
+    head, tokens, rows, n_vocab = head_after(path, seed)
+    width = rows.shape[1]
     logits = evaluate(head, tokens[1:], 1, rows[:-1], n_vocab)
     last, following, found = logits[-1], [], []
     row = np.ctypeslib.as_array(own_rows(head), (N_TOKENS - 1, width))[-1:].copy()
@@ -110,18 +117,8 @@ def chain_golden(path: Path, seed: int) -> dict[str, NDArray[np.generic]]:
 
     The n-th block begins at the n-th token.
     """
-    wanted = llama_cpp.llama_model_default_params()
-    wanted.load_mtp = True
-    model = llama_cpp.llama_model_load_from_file(str(path).encode(), wanted)
-    n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
-    width = llama_cpp.llama_model_n_embd(model)
-    tokens = np.random.default_rng(seed).integers(0, n_vocab, N_TOKENS).tolist()
-    trunk = context_of(model, llama_cpp.LLAMA_CONTEXT_TYPE_DEFAULT)
-    want_own_rows(trunk, True, False)
-    evaluate(trunk, tokens, 0, None, n_vocab)
-    rows = np.ctypeslib.as_array(own_rows(trunk), (N_TOKENS, width)).copy()
-    head = context_of(model, llama_cpp.LLAMA_CONTEXT_TYPE_MTP, trunk)
-    want_own_rows(head, True, True)
+    head, tokens, rows, n_vocab = head_after(path, seed)
+    width = rows.shape[1]
     found = np.zeros((N_BLOCKS, N_TOKENS, n_vocab), np.float32)
     for block in range(N_BLOCKS):
         choose_block(head, block)
