@@ -19,6 +19,10 @@ class UnsupportedModel(EdgeInferError):
     """A well-formed model whose architecture, quant format or tokenizer edgeinfer does not support."""
 
 
+class OtherKindOfModel(UnsupportedModel):
+    """A file for something else than writing a text token by token, which no other program does here either."""
+
+
 class ModelNotFound(EdgeInferError):
     """A model name or path that does not exist."""
 

@@ -49,7 +49,7 @@ from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.speculation.draft_model import draft_bytes, split_sources
 from edgeinfer.engine.speculation.heads import HeadInFile, chosen_head
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, ModelDrafting, drafts_for, may_draft_later
-from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
+from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, OtherKindOfModel, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import left_out, spec_of
@@ -159,7 +159,7 @@ def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, not
     try:
         return _load(local, options, started, notices)
     except UnsupportedModel as reason:
-        if options.device != AUTO:
+        if options.device != AUTO or isinstance(reason, OtherKindOfModel):
             raise
         own_reason, other = reason, other_device(reason)
     notices += (f"{other} runs this model, for edgeinfer itself cannot: {own_reason}",)

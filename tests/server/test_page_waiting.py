@@ -86,13 +86,13 @@ def test_tools_that_start_late_appear_in_the_open_settings(page: Any) -> None:
     page.check("#mcp-tools [value='good/add']")
     page.click("#settings >> text=Save")
     n_tools = page.locator("#mcp-tools li").count()
-    assert page.inner_text("#tools") == f"{n_tools} tools"
+    page.wait_for_selector(f"#tools:has-text('{n_tools} tools')")
     page.set_viewport_size({"width": 390, "height": 700})
     page.click("#tools")
     assert page.is_checked("#mcp-tools [value='good/add']")
     page.uncheck("#mcp-used")
     page.click("#settings >> text=Save")
-    assert page.inner_text("#tools") == "tools are off"
+    page.wait_for_selector("#tools:has-text('tools are off')")
     assert fits_a_phone(page)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from edgeinfer.errors import UnsupportedModel
+from edgeinfer.errors import OtherKindOfModel, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.trained_heads import TrainedHead
@@ -53,7 +53,7 @@ OF_OTHER_KINDS = (
 
 
 def architecture_of(key: str) -> Architecture:
-    """The architecture with that name or alias. Raises UnsupportedModel, which lists them or says what the file is."""
+    """The architecture with that name or alias. Raises UnsupportedModel with a list, or OtherKindOfModel."""
     if key in ARCHITECTURES:
         return ARCHITECTURES.get(key)
     entries = ARCHITECTURES.entries()
@@ -62,7 +62,7 @@ def architecture_of(key: str) -> Architecture:
             return entry
     for kind, others in OF_OTHER_KINDS:
         if key in others:
-            raise UnsupportedModel(f"the model's architecture is {key!r}: it {kind}")
+            raise OtherKindOfModel(f"the model's architecture is {key!r}: it {kind}")
     own = (entry.spelling or name for name, entry in entries.items())
     names = sorted({*own, *(alias for entry in entries.values() for alias in entry.aliases)})
     raise UnsupportedModel(f"the model's architecture is {key[:80]!r}; edgeinfer has: {', '.join(names)}")

@@ -30,6 +30,7 @@ function asked({ dialog, form, fault }, take) {
       try {
         found = take(form.elements);
         dialog.close();
+        close(); // at once: the event comes later, and what is typed until then would be sent with the old settings
       } catch (reason) {
         tell(fault, reason.message);
       }
