@@ -247,7 +247,7 @@ class ScheduledSequence:
         self.stats = self._measured(self._finish_reason)
         if self._own is not None:
             self._own.close()
-            self._own = None
+            self._own = self._speculator = None  # whoever keeps the answer keeps none of its tables
 
     def draft_request(self) -> DraftRequest | None:
         """What to ask a drafter before the next pass: as much as memory, context and the answer's length allow.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.scheduler.batcher import BatchStream, Prompt
+from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.graph.step import Batch
 from tests.unit.engine.watching import watched
 
@@ -70,6 +73,25 @@ def test_a_batch_is_drafted_and_stays_the_same(
             assert 0 < stream.counts.draft_s < stream.counts.seconds
             if name == "greedy":  # drafts save passes: without any, one gives a token for each of its answers
                 assert stream.counts.passes < MOST * len(TEXTS) / parallel
+
+
+def test_an_answer_that_is_kept_keeps_none_of_its_tables(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = list[weakref.ref[SessionDrafts]]()
+    with load(tiny_model, device="cpu", threads=1, n_context=128, verify_cost=FREE) as llm:
+        assert llm.drafts is not None
+        opens = llm.drafts.session
+
+        def noted() -> SessionDrafts:
+            opened.append(weakref.ref(session := opens()))
+            return session
+
+        monkeypatch.setattr(llm.drafts, "session", noted)
+        streams = [llm.complete(text, max_tokens=5, **GREEDY) for text in TEXTS[:3]]  # type: ignore[arg-type]
+        for stream in streams:
+            stream.read()
+        gc.collect()
+        assert [session() for session in opened] == [None] * 3
+        assert all(stream.stats is not None and stream.stats.draft is not None for stream in streams)
 
 
 def test_a_batch_without_speculation_drafts_nothing(tiny_model: Path, plain: dict[str, list[tuple[int, ...]]]) -> None:
