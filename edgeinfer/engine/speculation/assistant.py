@@ -14,7 +14,7 @@ import numpy as np
 
 from edgeinfer.engine.requests.drafting import CachedText
 from edgeinfer.engine.run.cached import CachedSequence
-from edgeinfer.engine.speculation.followers import TextPart
+from edgeinfer.engine.speculation.draft_followers import TextPart
 from edgeinfer.graph.step import Batch, Floats, Int32s
 
 

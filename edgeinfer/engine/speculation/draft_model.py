@@ -20,8 +20,8 @@ from edgeinfer.engine.kv.limits import limits_for, limits_with_states, memory_fo
 from edgeinfer.engine.requests.texts import check_vocabulary
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.speculation.draft_followers import CachedFollower, Follower, KnownTokens, TextPart
 from edgeinfer.engine.speculation.drafters import Drafter, draft_model
-from edgeinfer.engine.speculation.followers import CachedFollower, Follower, KnownTokens, TextPart
 from edgeinfer.engine.speculation.priming import PACK, packed
 from edgeinfer.engine.speculation.records import TOKEN_BITS
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, ModelNotFound

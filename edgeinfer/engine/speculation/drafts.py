@@ -27,7 +27,7 @@ from edgeinfer.engine.speculation.draft_rounds import DraftRounds
 from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
-from edgeinfer.engine.speculation.drafters.suffix import AHEAD, Automaton, joined_texts, latest_texts, split_texts
+from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
 from edgeinfer.engine.speculation.files import LEARNT, PRIMED, DraftFolder
 from edgeinfer.engine.speculation.pass_trees import PassTrees
 from edgeinfer.engine.speculation.priming import PACK
@@ -142,7 +142,7 @@ class ModelDrafts:
         elif self.fixed is None and costs.wants_single:
             room = replace(room, n_tokens=n_texts)
         most = MOST if self.fixed is None else self.fixed
-        self._suffix.reserve(AHEAD * n_texts)
+        self._suffix.reserve_ahead(n_texts)
         for session, each in zip(sessions, requests, strict=True):
             session.follow(each, most)
         self._trees.set([session.address for session in sessions], room)

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from edgeinfer.engine.requests.drafting import RowReader
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.engine.speculation.draft_followers import Follower, TextPart
 from edgeinfer.engine.speculation.draft_model import DraftModel, FollowedText
 from edgeinfer.engine.speculation.drafters import Drafter
-from edgeinfer.engine.speculation.followers import Follower, TextPart
 from edgeinfer.engine.speculation.head_model import Head, HeadFollower
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.jit.library import KernelLibrary

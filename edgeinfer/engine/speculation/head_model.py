@@ -20,9 +20,9 @@ from edgeinfer.engine.requests.drafting import CachedText
 from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.assistant import AssistantFollower
+from edgeinfer.engine.speculation.draft_followers import CachedFollower, Follower, TextPart
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.drafters import Drafter, trained_head
-from edgeinfer.engine.speculation.followers import CachedFollower, Follower, TextPart
 from edgeinfer.engine.speculation.records import TOKEN_BITS
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.trained_heads import HIDDEN, TrainedHead

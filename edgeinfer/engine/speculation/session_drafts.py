@@ -17,11 +17,11 @@ import numpy as np
 from edgeinfer.engine.requests.drafting import Draft, DraftReport, DraftRequest, DraftRoom, RowReader, SourceCount, Walk
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.sampling import SamplingSettings
+from edgeinfer.engine.speculation.draft_followers import Follower
 from edgeinfer.engine.speculation.draft_rounds import DraftRounds, Draws, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.suffix import AutomatonCursor, split_texts
-from edgeinfer.engine.speculation.followers import Follower
 from edgeinfer.engine.speculation.records import (
     BEST,
     CANDIDATE,

@@ -131,6 +131,10 @@ class Automaton:
         if wanted > self._room:
             self._grow(min(max(wanted, 2 * self._room), MOST_ROOM))
 
+    def reserve_ahead(self, n_texts: int) -> None:
+        """Make room for what so many answers may gain; called before each pass, however long they become."""
+        self.reserve(n_texts * AHEAD)
+
     @property
     def _n_used(self) -> int:
         """Approximate number of tokens whose room is used."""

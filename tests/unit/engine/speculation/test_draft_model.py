@@ -17,10 +17,10 @@ from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.speculation import draft_model
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
+from edgeinfer.engine.speculation.draft_followers import CachedFollower
 from edgeinfer.engine.speculation.draft_model import DraftModel, FollowedText, draft_bytes, split_sources
 from edgeinfer.engine.speculation.draft_rounds import UNASKED, DraftRounds, Draws, Offer
 from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_ACCEPTANCE, Chain
-from edgeinfer.engine.speculation.followers import CachedFollower
 from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAPS, MOST_CHAINED, STANDINGS, TOKEN_BITS
 from edgeinfer.errors import BadSetting, DeviceFailed
 from edgeinfer.graph.step import Batch, Floats
