@@ -143,7 +143,7 @@ def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.M
         return store.find("one")
 
     def opened(**options: object) -> Path:
-        return model_choice.open_chosen(load_settings(options), lambda path: path)
+        return model_choice.open_chosen(load_settings(options), lambda model: model.path)
 
     one, two = store.root / "one.gguf", store.root / "two.gguf"
     monkeypatch.setattr(model_choice, "pull_model", pull)

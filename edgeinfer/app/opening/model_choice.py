@@ -8,7 +8,6 @@ with progress and, for a model that does not fit, a question shown by a face.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from edgeinfer.app.opening.face import Download
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 Opened = TypeVar("Opened")
 
 
-def open_chosen(settings: Settings, load: Callable[[Path], Opened], face: OpeningFace | None = None) -> Opened:
+def open_chosen(settings: Settings, load: Callable[[LocalModel], Opened], face: OpeningFace | None = None) -> Opened:
     """Choose the model, open it with `load`, and remember it as the last one used once it has opened.
 
     A remembered model that is damaged is reported and forgotten; the one used before it is opened instead. Raises as
@@ -38,7 +37,7 @@ def open_chosen(settings: Settings, load: Callable[[Path], Opened], face: Openin
     while True:
         shown.chosen(model.name, model.nbytes)
         try:
-            opened = load(model.path)
+            opened = load(model)
         except BadGGUF as error:
             if settings.model.model is not None or not store.forget(_remembered_as(model, store)):
                 raise
