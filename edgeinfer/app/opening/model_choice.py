@@ -191,10 +191,12 @@ def found_or_source(store: ModelStore, wanted: str) -> LocalModel | None:
     except ModelNotFound as error:
         from edgeinfer.models.known_models import known_model, near_names
         from edgeinfer.models.sources import MOST_NEAR, is_source, parse_source
-        from edgeinfer.models.sources.path import SCHEME
+        from edgeinfer.models.sources.path import SCHEME, names_repository
 
         is_known = known_model(wanted)[0] is not None
         if not (is_known or SCHEME.match(wanted)) or not is_source(wanted):  # a name may have a colon: llama3.2:3b
+            if names_repository(wanted):
+                raise ModelNotFound(f"{error}; a repository of the hub: edgeinfer pull {wanted}") from None
             near = near_names(wanted)[:MOST_NEAR]
             raise ModelNotFound(f"{error}; such as {' or '.join(near)}" if near else str(error)) from None
         parse_source(wanted)
