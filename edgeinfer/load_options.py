@@ -180,6 +180,10 @@ class LoadOptions:
         """The adapters named in `lora`."""
         return adapter_choices(self.lora)
 
+    def with_adapters(self, files: Sequence[Path]) -> LoadOptions:
+        """These options with adapters of the model's own, before those named in `lora`."""
+        return dataclasses.replace(self, lora=(*files, *self.lora)) if files else self
+
     @property
     def core_numbers(self) -> tuple[int, ...] | None:
         """The cores to use, if some were chosen."""

@@ -91,7 +91,7 @@ class LLM(TextReader):
         self._driver = StepDriver(Scheduler(pool, parallel))
         self._tokenizer = tokenizer
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
-        ollama = ollama_params(subject.file.path)
+        ollama = ollama_params(subject.file.path, subject.source)
         sampling = {**author_sampling(subject.file.metadata), **ollama.sampling}
         self.adapters = loaded_adapters(subject, pool)
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""

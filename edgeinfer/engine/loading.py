@@ -91,13 +91,13 @@ def _with_keywords_of(
     return decorate
 
 
-def load_with(name_or_path: str | Path, options: LoadOptions) -> LLM:
-    """Load a model that is on this machine, with options given as a record. Raises as `load`."""
+def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
+    """Load a model that is on this machine, by name or path or as found, with a record of options. Raises as `load`."""
     started = time.perf_counter()
     options = replace(options, device=approximate_on(options.device, options.approx))
     chosen_template(options)  # a mistake in it is told before the model is opened
-    local = ModelStore().find(str(name_or_path))
-    options, notices = _with_memory_in_bytes(options)
+    local = model if isinstance(model, LocalModel) else ModelStore().find(str(model))
+    options, notices = _with_memory_in_bytes(options.with_adapters(local.adapters))
     if options.device == AUTO and (only := only_device(local.path)) is not None:
         options = replace(options, device=only)
     with RunningNote(OpenModel(local.name, local.path, is_loading=True)):
@@ -172,7 +172,7 @@ def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, not
 def _load(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
     """Load a model as the options say."""
     device = AUTO_DEVICE if options.device == AUTO else options.device
-    subject = open_subject(local.path, replace(options, device=device))
+    subject = replace(open_subject(local.path, replace(options, device=device)), source=local.source)
     try:
         if options.device == AUTO and not _must_stream(subject, options):
             return _start_fastest(subject, local.name, options, started, notices)

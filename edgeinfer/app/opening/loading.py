@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.opening.terminal_face import TerminalFace
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.models.store import LocalModel
 
 
 def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
@@ -36,9 +36,9 @@ def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
     shown = face or TerminalFace()
     race: Race = "after" if looks_after_answers() else "first"
 
-    def load(path: Path) -> LLM:
-        shown.found(path, settings)
-        return load_model(path, settings, shown, race=race)
+    def load(model: LocalModel) -> LLM:
+        shown.found(model.path, settings)
+        return load_model(model, settings, shown, race=race)
 
     return open_chosen(settings, load, shown)
 
@@ -64,7 +64,7 @@ def check_template(load: LoadOptions) -> None:
 
 
 def load_model(
-    path: Path,
+    model: LocalModel,
     settings: Settings,
     face: OpeningFace,
     n_sessions: int = 1,
@@ -87,7 +87,7 @@ def load_model(
 
         progress("loading the model", 0, 0)
         options = replace(settings.load, n_sessions=n_sessions, parallel=parallel, race=race, progress=progress)
-        return load_with(path, options)
+        return load_with(model, options)
 
 
 def answer_options(settings: Settings) -> Options:

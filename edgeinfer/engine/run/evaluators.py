@@ -230,7 +230,8 @@ class Subject:
 
     `program`: the program that opens it, where the file's form decides that; otherwise the device name decides.
     `approx`: the threshold below which activations count as zero, if any. `rows`: whether prompts may contain rows.
-    `head`: the trained head that drafts for it, if any; `spec` then shows it hidden rows.
+    `head`: the trained head that drafts for it, if any; `spec` then shows it hidden rows. `source`: where the store has
+    it from; a name of Ollama's says more than the file.
     """
 
     file: GGUFFile | DecoderFolder
@@ -240,6 +241,7 @@ class Subject:
     approx: float | None = None
     rows: bool = False
     head: OpenHead | None = None
+    source: str = ""
 
     @property
     def gguf(self) -> GGUFFile:
