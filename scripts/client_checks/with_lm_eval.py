@@ -51,7 +51,7 @@ def tasks(folder: Path) -> None:
         "own_answers": {
             **asked,
             "output_type": "generate_until",
-            "doc_to_target": " {{word}}",
+            "doc_to_target": "{{word}}",
             "generation_kwargs": {"until": ["."], "max_gen_toks": 8, "do_sample": False},
             "filter_list": [{"name": "first", "filter": [{"function": "regex", "regex_pattern": "(\\w+)"}]}],
             "metric_list": [{"metric": "exact_match", "ignore_case": True}],
@@ -68,21 +68,32 @@ def tasks(folder: Path) -> None:
         (folder / f"{name}.yaml").write_text(json.dumps({"task": name, **task}), encoding="utf-8")
 
 
-def evaluated(address: str, model: str, task: str, **further: object) -> subprocess.CompletedProcess[str]:
+def evaluated(
+    address: str, model: str, task: str, n_together: int = 1, **further: object
+) -> subprocess.CompletedProcess[str]:
     """Run a task."""
     with tempfile.TemporaryDirectory() as folder:
         tasks(Path(folder))
         told = {"model": model, "base_url": f"{address}/v1/completions", "max_retries": 1, **further}
         arguments = ",".join(f"{name}={value}" for name, value in told.items())
         command = [str(Path(sys.executable).with_name("lm_eval")), "--model", "local-completions"]
-        command += ["--model_args", arguments, "--include_path", folder, "--tasks", task]
+        command += [
+            "--model_args",
+            arguments,
+            "--include_path",
+            folder,
+            "--tasks",
+            task,
+            "--batch_size",
+            str(n_together),
+        ]
         silent = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": folder, "NO_COLOR": "1"}
         return subprocess.run(command, env={**os.environ, **silent}, capture_output=True, text=True)
 
 
-def table(address: str, model: str, task: str, **further: object) -> str:
-    """The lines of its table."""
-    done = evaluated(address, model, task, **further)
+def table(address: str, model: str, task: str, n_together: int = 1, **further: object) -> str:
+    """The lines of its table. `n_together`: prompts in a request."""
+    done = evaluated(address, model, task, n_together, **further)
     assert done.returncode == 0, done.stderr[-900:]
     lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
     assert len(lines) > 2, done.stdout[-900:]
@@ -95,7 +106,7 @@ def choices(address: str, model: str) -> object:
 
 def choices_together(address: str, model: str) -> object:
     """Several in a request, and several requests at a time: the same table."""
-    found = table(address, model, "own_choices", batch_size=8, num_concurrent=2)
+    found = table(address, model, "own_choices", 8, num_concurrent=2)
     assert found == table(address, model, "own_choices", tokenized_requests=False)
     return found
 
