@@ -31,6 +31,7 @@ from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.stream import TextStream
+from edgeinfer.engine.scoring import TextScorer
 from edgeinfer.engine.session import Session, read_cache, write_cache
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
@@ -67,7 +68,7 @@ _FORMER = {
 """Attribute names of version 0.1 and their replacements; they will be removed in the next version."""
 
 
-class LLM(TextReader):
+class LLM(TextReader, TextScorer):
     """A loaded model. `info` describes it, `telemetry` reports what it is doing.
 
     Answers of `chat` and `complete` are independent of each other. A `session()` remembers what it has read.

@@ -252,6 +252,11 @@ def _detokenize(sandbox: Sandbox, model: str) -> None:
     assert sandbox.run("detokenize", "-m", model, stdin="5 6 7\n")
 
 
+@case("score")
+def _score(sandbox: Sandbox, model: str) -> None:
+    assert len(json.loads(sandbox.run("score", "-m", model, "the", "hen", "inn", "--json"))["scores"]) == 2
+
+
 @case("plan")
 def _plan(sandbox: Sandbox, model: str) -> None:
     assert sandbox.run("plan", "-m", model)

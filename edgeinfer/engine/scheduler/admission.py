@@ -34,7 +34,7 @@ class Admission:
 
     def __init__(self, pool: Pool, most_active: int | None, swap: SwapSpace, *, shares: bool) -> None:
         limits = pool.executor.limits
-        self._pool, self._shares = pool, shares
+        self._pool, self.shares = pool, shares
         self._n_context = limits.n_context
         self._n_pages = max(limits.n_pages, pool.executor.n_free_pages)  # of all KV partitions
         self._windows, self._most_seen = limits.windows, 0
@@ -53,7 +53,7 @@ class Admission:
     @property
     def shared_prefixes(self) -> Prefixes:
         """What finished answers have left for others. Raises EdgeInferError where answers share nothing."""
-        if not self._shares:
+        if not self.shares:
             raise EdgeInferError("with this schedule answers leave nothing for others: choose another one (--schedule)")
         return self.prefixes
 
@@ -80,7 +80,8 @@ class Admission:
         request, n_generated = sequence.request, sequence.n_generated
         most = self._n_context if request.max_tokens is None else request.max_tokens
         n_tokens = len(request.prompt) + min(n_generated + MORE_TOKENS, most)
-        return self._share_of(max(sequence.n_pages, pages_for(min(n_tokens, self._n_context))))
+        n_pages = max(sequence.n_pages, pages_for(min(n_tokens, self._n_context)))
+        return self._share_of(max(1, n_pages - sequence.n_shared_pages))
 
     def _share_of(self, n_pages: int) -> int:
         """Pages to count for a request: its own, or more if its share of sliding-window places is larger."""
@@ -167,9 +168,9 @@ class Admission:
                 self.swap.swap_in(sequence.cached)
             else:
                 sequence.has_begun = True
-                if sequence.shares_prefix and self._shares:
+                if sequence.shares_prefix and self.shares:
                     sequence.cached.settle()
-                    self.prefixes.begin(sequence.cached, sequence.request.prompt, sequence.request.scales)
+                    self.prefixes.begin(sequence.cached, sequence.request.shareable, sequence.request.scales)
                 sequence.begin(is_first=n_passes == 0)
         except Exception as reason:
             self.fail(sequence, reason, alone=True)
@@ -183,9 +184,9 @@ class Admission:
 
     def _waits_for_prefix(self, sequence: ScheduledSequence) -> bool:
         """Whether another answer of at least the same priority is reading a prefix that this one could share."""
-        if not sequence.shares_prefix or sequence.has_begun or not self.active or not self._shares:
+        if not sequence.shares_prefix or sequence.has_begun or not self.active or not self.shares:
             return False
-        prompt = sequence.request.prompt
+        prompt = sequence.request.shareable
         reading = [
             each
             for each in self.active
@@ -278,7 +279,7 @@ class Admission:
 
     def _release(self, sequence: ScheduledSequence) -> None:
         """Leave the cached tokens of an answer to others, or to its owner."""
-        if sequence.shares_prefix and self._shares and sequence.error is None:
+        if sequence.shares_prefix and self.shares and sequence.error is None:
             self.prefixes.keep(sequence.cached)
         elif sequence.shares_prefix:
             sequence.cached.close()

@@ -144,7 +144,13 @@ class Scheduler:
         if able:
             now_s, has_interactive = time.monotonic(), any(each.is_interactive for each in able)
             wishes = [
-                Wish(number, has_interactive and each.is_interactive_now(now_s), each.n_missing, each.last_pass)
+                Wish(
+                    number,
+                    has_interactive and each.is_interactive_now(now_s),
+                    each.n_missing,
+                    each.last_pass,
+                    None if each.scores.is_whole else each.n_silent,
+                )
                 for number, each in enumerate(able)
             ]
             room = PassRoom(self.counts.passes, limits.max_tokens, limits.max_outputs, self._drafts.left_by_prompts)

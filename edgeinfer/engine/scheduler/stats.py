@@ -192,6 +192,20 @@ class GenerationMeter:
         self.steps += 1
         self.n_sampled += n_tokens
 
+    def progress(self, n_prompt: int, n_cached: int, n_generated: int) -> RequestProgress:
+        """The progress of a request with these numbers of tokens."""
+        return RequestProgress(
+            n_prompt=n_prompt,
+            n_cached=n_cached,
+            n_read=min(n_prompt, n_cached + self.n_evaluated),
+            n_generated=n_generated,
+            steps=self.steps,
+            ttft_s=self.ttft_s,
+            prefill_tok_s=self.prefill_so_far_tok_s,
+            decode_tok_s=self.decode_tok_s,
+            accepted_per_step=self.accepted_per_step,
+        )
+
     @property
     def ttft_s(self) -> float | None:
         """Seconds to the first token."""
