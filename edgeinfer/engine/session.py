@@ -142,6 +142,10 @@ class Session:
 
     def close(self) -> None:
         """Stop, and release the memory; may be called twice."""
+        on_disk = self._driver.scheduler.admission.on_disk
+        if on_disk is not None:
+            self._cached.stop()
+            on_disk.finish()
         self._cached.close()
         if self._speculator is not None:
             with self._cached.lock:  # what it leaves behind is shared with answers that draft under this lock

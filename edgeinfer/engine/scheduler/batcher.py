@@ -134,7 +134,7 @@ class Batcher:
         n_tokens = min(n_pages * PAGE, self._pool.executor.limits.n_context)
         own = self._pool.reserve(n_tokens), self._tokenizer, request
         sequence = ScheduledSequence(*own, opens=self._opens, priority="background", counts_energy=False)
-        sequence.n_pages, sequence.is_driven = n_pages, True
+        sequence.n_pages, sequence.is_driven, sequence.is_batched = n_pages, True, True
         sequence.released, sequence.notify = self._release, self._waiter.wake
         return sequence
 
