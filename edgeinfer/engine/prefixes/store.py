@@ -28,8 +28,8 @@ from edgeinfer.engine.prefixes.parts_file import (
     write_parts,
 )
 
-FREE_SHARE_MIN = 0.05
-"""Share of the disk that is left free."""
+FREE_SHARE_MIN, FREE_BYTES_MIN = 0.05, 5_000_000_000
+"""Share of the disk that is left free, or so many bytes of a large one."""
 LARGEST_SHARE = 0.5
 """Largest share of the space for one text."""
 
@@ -124,7 +124,7 @@ class PrefixStore:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             n_bytes += parts_start(names)
             disk = shutil.disk_usage(self._folder)
-            if disk.free - n_bytes < disk.total * FREE_SHARE_MIN:
+            if disk.free - n_bytes < min(disk.total * FREE_SHARE_MIN, FREE_BYTES_MIN):
                 return False
             self._make_room(n_bytes)
             limited = (part for part, _ in zip(parts, names, strict=False))

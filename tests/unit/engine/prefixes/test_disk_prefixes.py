@@ -31,9 +31,13 @@ Bits = tuple[tuple[int, ...], tuple[object, ...]]
 
 @pytest.fixture(autouse=True)
 def small_windows(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep few positions behind a window, so that short texts outgrow it, and nothing where users keep it."""
+    """Keep few positions behind a window, so that short texts outgrow it, and nothing where users keep it.
+
+    However full this machine's disk is.
+    """
     monkeypatch.setattr(limits, "LEAST_BEHIND", 0)
     monkeypatch.setattr(limits, "BEHIND_SHARE", 0.0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 10**11, 9 * 10**11))
 
 
 def opened(path: Path, *, keeps: bool = True, **options: Any) -> LLM:
