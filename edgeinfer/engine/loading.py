@@ -133,6 +133,9 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
 
+    prefix_cache keep on disk what was read of texts, in pages of keys and values, and take prompts that begin with it
+                 from there, in `prefix_space` bytes in all; changes no token; where passes are batch-invariant
+
     `LoadOptions` has the rest: n_sessions, parallel, rows, race, sharing, progress.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting, BadTemplate.
     """
@@ -377,8 +380,8 @@ def _start(
     pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
     comparison = None if choose_later is None else Comparison(choose_later, lambda: pool.idle_s, executor.device)
     later = LaterDrafts(*own, head) if drafts_later else None
-    drafting = ModelDrafting(drafts, later, primes)
-    return LLM(subject, pool, tokenizer, template, facts, drafting, parallel=options.parallel, comparison=comparison)
+    model = subject, pool, tokenizer, template, facts, ModelDrafting(drafts, later, primes)
+    return LLM(*model, parallel=options.parallel, comparison=comparison, prefix_bytes=options.prefix_bytes)
 
 
 def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -> tuple[str, ...]:

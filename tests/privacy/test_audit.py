@@ -279,6 +279,7 @@ def _models(sandbox: Sandbox, model: str) -> None:
     assert "tiny" in sandbox.run("models")
     sandbox.run("models", "--prime", "tiny")
     sandbox.run("models", "--clear-history")
+    sandbox.run("models", "--clear-prefixes")
     sandbox.run("models", "--remove", "tiny")
 
 

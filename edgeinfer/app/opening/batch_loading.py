@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.opening.loading import check_template
+from edgeinfer.app.opening.loading import check_template, load_options
 from edgeinfer.app.opening.model_choice import open_chosen
 from edgeinfer.app.progress import ProgressLine
 from edgeinfer.errors import BadSetting, DoesNotFit, UnknownKey, UnsupportedModel
@@ -98,7 +98,7 @@ def _loaded(settings: Settings, model: LocalModel, parallel: int, cores: Cores |
     from edgeinfer.engine.loading import load_with
     from edgeinfer.load_options import SequenceSharing
 
-    options = replace(settings.load, race="first", sharing=SequenceSharing(vram_bytes))
+    options = replace(load_options(settings), race="first", sharing=SequenceSharing(vram_bytes))
     if cores is not None:
         options = replace(options, device="cpu", threads=None, cores=cores)
     parallel = beside_all_weights(settings, model.path, parallel)

@@ -86,8 +86,20 @@ def load_model(
             listening(what, done, total)
 
         progress("loading the model", 0, 0)
-        options = replace(settings.load, n_sessions=n_sessions, parallel=parallel, race=race, progress=progress)
-        return load_with(model, options)
+        load = load_options(settings)
+        return load_with(model, replace(load, n_sessions=n_sessions, parallel=parallel, race=race, progress=progress))
+
+
+def without_prefixes(settings: Settings) -> Settings:
+    """The settings for texts of which nothing is kept."""
+    return replace(settings, load=replace(settings.load, prefix_cache=False))
+
+
+def load_options(settings: Settings) -> LoadOptions:
+    """How a model is loaded: as configured. Without history there are no prefixes on disk, unless asked for."""
+    load = settings.load
+    wants_none = not load.history and settings.origins["prefix_cache"] == "default"
+    return replace(load, prefix_cache=False) if wants_none else load
 
 
 def answer_options(settings: Settings) -> Options:
@@ -146,7 +158,7 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     if stats.n_generated >= TOKENS_MIN and llm.telemetry.policy.idle_work:
         _note_device(llm, stats)
         n_read = stats.n_prompt - stats.n_cached
-        prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN else None
+        prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN and not stats.n_from_disk else None
         measured = MeasuredSpeeds(prefill_tok_s, stats.decode_tok_s, stats.ttft_s, n_read, stats.plain_tok_s)
         SpeedLog().record(facts.fingerprint, facts.device, facts.n_threads, kv=facts.kv, measured=measured)
 

@@ -32,6 +32,7 @@ from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
+    from edgeinfer.engine.kv.cached_pages import CachedPages
     from edgeinfer.engine.run.observed import LastStep
     from edgeinfer.engine.shared_lane.lane import SharedLane
 
@@ -151,6 +152,7 @@ class EvaluatorCapabilities:
     overlapping: Overlapping | None = None
     shared: SharedLane | None = None
     scales: tuple[float, ...] = ()
+    pages: CachedPages | None = None
 
 
 class SequenceEvaluator(Protocol):
