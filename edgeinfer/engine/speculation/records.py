@@ -90,6 +90,8 @@ TREE = np.dtype(
         ("n_suffix", "i8"),
         ("proposals", "i8"),  # int32[PROPOSED, 2]: token and confidence bucket
         ("n_proposals", "i8"),
+        ("foreseen", "i8"),  # int32[BEST]: tokens of the current node whose draw is foreseen, packed, or 0
+        ("foreseen_wins", "i8"),  # float32[BEST]: the probability that each of them is drawn
         ("spoken", "i8"),  # bits of the draft sources that proposed something at the current node
         ("best", "i8"),  # int32[BEST]: the highest logits after the current node, packed
         ("rows", "i8"),  # int32[MOST, BEST]: the same for every node
@@ -209,8 +211,8 @@ READER = np.dtype(
 )
 """Used by `loops.automaton`: the part of one session."""
 
-CHAIN = np.dtype([("tokens", "i8"), ("rows", "i8"), ("n_rows", "i8")])
-"""Used by `loops.chain`: int32[MOST_CHAINED], int32[MOST_CHAINED, BEST]."""
+CHAIN = np.dtype([("tokens", "i8"), ("rows", "i8"), ("wins", "i8"), ("n_rows", "i8")])
+"""Used by `loops.chain`: int32[MOST_CHAINED], int32[MOST_CHAINED, BEST], float32[MOST_CHAINED, BEST]."""
 
 MATRIX = np.dtype([("rows", "i8"), ("bits", "i8"), ("clock", "i8"), ("log", "i8"), ("n_read", "i8")])
 """Used by `loops.matrix`: int32[1 << bits, WAYS, 2 + 2 * BEST]."""
