@@ -79,9 +79,8 @@ class Pool:
 
     def evaluate(self, members: Sequence[CachedSequence], batch: Batch) -> Floats:
         """Evaluate a batch of these. If memory is short, idle sequences lose theirs, least recently used first."""
-        for member in members:
-            self._members.remove(member)
-            self._members.append(member)
+        others = [each for each in self._members if each not in members]
+        self._members = [*others, *members]  # at once: a signal handler may raise at any point
         if self._interruptible is not None:
             self._interruptible.heed(members[0].stopped if len(members) == 1 else None)
         while True:

@@ -22,8 +22,8 @@ from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.speculation.drafters import Drafter, draft_model
 from edgeinfer.engine.speculation.followers import CachedFollower, Follower, KnownTokens, TextPart
-from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST, TOKEN_BITS
+from edgeinfer.engine.speculation.priming import PACK, packed
+from edgeinfer.engine.speculation.records import TOKEN_BITS
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s, join
@@ -173,10 +173,7 @@ class DraftModel:
 
     def _highest(self, logits: Floats) -> tuple[Int32s, Floats]:
         """The highest of each row of logits, as `loops.best` packs them: int32[O, BEST]; and the first: float32[O]."""
-        peaks, out = self._pool.executor.peaks, np.zeros((len(logits), BEST), np.int32)
-        if len(logits):
-            where = (0, 0) if peaks is None else (peaks.ctypes.data, peaks.strides[0])
-            self._pack(logits.ctypes.data, logits.strides[0], *where, len(logits), self._n_vocab, out.ctypes.data)
+        out = packed(self._pack, logits, self._pool.executor.peaks, self._n_vocab)
         return out, logits[np.arange(len(logits)), out[:, 0] & ((1 << TOKEN_BITS) - 1)]
 
     def _own_rows(self) -> Floats | None:
