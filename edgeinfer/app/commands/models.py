@@ -123,6 +123,10 @@ def _recommend(wanted: str, *, all_known: bool, as_json: bool) -> None:
     available, profile = memory_for_model(), kept_or_quick_profile()
     found = [each for each in judged(task, available, profile) if all_known or each.is_fast]
     note = NO_IMAGES if task not in ANSWERED else QUICKLY_MEASURED if profile.assumptions else ""
+    if task in ANSWERED and (others := profile.used_by_others):
+        note += (
+            f"{'; ' if note else ''}others used {100 * others:.0f} % of the machine meanwhile: speeds may be too low"
+        )
     if as_json:
         record = {"task": task, "available_bytes": available, "models": list(map(_advice, found)), "note": note}
         typer.echo(json.dumps(record, ensure_ascii=False))
