@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import EdgeInferError as EdgeInferError
     from edgeinfer.errors import EngineClosed as EngineClosed
     from edgeinfer.errors import ModelNotFound as ModelNotFound
+    from edgeinfer.errors import OtherKindOfModel as OtherKindOfModel
     from edgeinfer.errors import PackFailed as PackFailed
     from edgeinfer.errors import SessionsFailed as SessionsFailed
     from edgeinfer.errors import SessionsUnwritable as SessionsUnwritable
@@ -72,6 +73,7 @@ __all__ = [
     "Message",
     "ModelInfo",
     "ModelNotFound",
+    "OtherKindOfModel",
     "PackFailed",
     "Prompt",
     "PromptRows",
