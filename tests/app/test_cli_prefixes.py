@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.engine.prefixes.folders import n_bytes_kept, prefixes_folder
-from edgeinfer.engine.prefixes.store import FREE_BYTES_MIN, FREE_SHARE_MIN
+from edgeinfer.engine.prefixes.folders import is_nearly_full, n_bytes_kept, prefixes_folder
 from tests.conftest import write_tiny_llama
 from tests.waiting import until
 
@@ -29,8 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _own_home(home: Path) -> None:
     """No test sees the user's models or settings."""
-    disk = shutil.disk_usage(home)
-    if disk.free < 1.1 * min(FREE_SHARE_MIN * disk.total, FREE_BYTES_MIN):
+    if is_nearly_full(home, 10**8):
         pytest.skip("the disk is nearly full, so that no prefixes are kept there")
 
 
