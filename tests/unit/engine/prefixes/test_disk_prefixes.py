@@ -163,6 +163,30 @@ def test_sessions_leave_what_they_read() -> None:
         assert stream.stats.n_from_disk == (len(stream.prompt) - 1) // PAGE * PAGE
 
 
+@pytest.mark.parametrize("name", ["llama-q8_0", "gemma3-q8_0", "qwen35-q8_0"])
+def test_a_text_that_grows_goes_on_over_restarts(name: str) -> None:
+    """As an agent's conversation does: each time the last prompt, its answer and something new."""
+    path, news = DATA / f"{name}.gguf", [TEXT[number : number + 50] for number in range(0, 40, 10)]
+    with opened(path, keeps=False) as llm:
+        prompt = list(llm.tokenize(TEXT))
+        texts = [[*llm.tokenize(new)[1:]] for new in news]
+        expected = []
+        for new in texts:
+            stream = llm.complete([*prompt, *new], max_tokens=10, logprobs=3, **SEEDED)
+            expected.append(bits(stream))
+            prompt = [*stream.prompt, *stream.tokens]
+    n_read = 0
+    for number, new in enumerate(texts):
+        with opened(path) as llm:
+            before = list(llm.tokenize(TEXT)) if not number else prompt
+            stream = llm.complete([*before, *new], max_tokens=10, logprobs=3, **SEEDED)
+            assert bits(stream) == expected[number]
+            prompt = [*stream.prompt, *stream.tokens]
+            assert stream.stats is not None
+            n_read += stream.stats.n_prompt - stream.stats.n_cached
+    assert n_read <= len(prompt) + 2 * PAGE * len(texts)
+
+
 @pytest.mark.parametrize("name", ["llama-q8_0", "qwen35-q8_0"])
 def test_batches_leave_what_their_prompts_share(name: str) -> None:
     path, tails = DATA / f"{name}.gguf", ["one", "two and more", "three", "four or so", "five"]
