@@ -55,6 +55,19 @@ def test_the_second_process_reads_nothing_anew_and_says_so(model: Path) -> None:
     assert record["text"].encode().rstrip(b"\n") == found[0].stdout.rstrip(b"\n")
 
 
+def test_two_processes_at_once_write_one_store(model: Path) -> None:
+    """Both read anew and write the same, or one is in time for what the other has written."""
+    command = [*MAIN, *options(model), TEXT]
+    pair = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) for _ in range(2)]
+    said = [process.communicate()[0] for process in pair]
+    assert [process.returncode for process in pair] == [0, 0]
+    assert said[0] == said[1] != b""
+    third = run(model)
+    assert third["n_from_disk"] != 0
+    assert str(third["text"]).encode().rstrip(b"\n") == said[0].rstrip(b"\n")
+    assert len(_files()) == 1
+
+
 @pytest.mark.parametrize("option", ["--no-prefix-cache", "--no-history", "--prefix-space=0"])
 def test_nothing_is_kept_of_what_should_not_be(model: Path, option: str) -> None:
     first, second = run(model, option), run(model, option)
