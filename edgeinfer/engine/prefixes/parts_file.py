@@ -150,11 +150,11 @@ class PartsFile:
 
     def _read_cached(self, room: memoryview, place: int) -> int:
         """Read from the page cache as far as everything is there; returns how many bytes that was."""
-        descriptor = self._source.descriptor
-        if sys.platform != "linux" or descriptor is None:
+        descriptor, at_once = self._source.descriptor, getattr(os, "RWF_NOWAIT", 0)
+        if sys.platform != "linux" or descriptor is None or not at_once:
             return 0
         try:
-            return os.preadv(descriptor, [room], place, os.RWF_NOWAIT)
+            return os.preadv(descriptor, [room], place, at_once)
         except OSError:
             return 0
 

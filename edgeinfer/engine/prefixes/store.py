@@ -10,7 +10,6 @@ time. What is damaged is deleted, and what cannot be written is not there: nothi
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, delete, files_in
+from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, delete, files_in, is_nearly_full
 from edgeinfer.engine.prefixes.parts_file import (
     DamagedFile,
     PartsFile,
@@ -28,8 +27,6 @@ from edgeinfer.engine.prefixes.parts_file import (
     write_parts,
 )
 
-FREE_SHARE_MIN, FREE_BYTES_MIN = 0.05, 5_000_000_000
-"""Share of the disk that is left free, or so many bytes of a large one."""
 LARGEST_SHARE = 0.5
 """Largest share of the space for one text."""
 
@@ -123,8 +120,7 @@ class PrefixStore:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             n_bytes += parts_start(names)
-            disk = shutil.disk_usage(self._folder)
-            if disk.free - n_bytes < min(disk.total * FREE_SHARE_MIN, FREE_BYTES_MIN):
+            if is_nearly_full(self._folder, n_bytes):
                 return False
             self._make_room(n_bytes)
             limited = (part for part, _ in zip(parts, names, strict=False))

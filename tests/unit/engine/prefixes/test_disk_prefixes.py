@@ -14,13 +14,15 @@ import pytest
 from edgeinfer.engine.kv import limits
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, n_bytes_kept, prefixes_folder
+from edgeinfer.engine.prefixes import keeping
+from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, clear_prefixes, n_bytes_kept, prefixes_folder
 from edgeinfer.engine.scheduler.batcher import Prompt
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.graph.step import PAGE
 from tests.adapter_files import write_adapter
 from tests.golden.goldens import DATA
 from tests.unit.engine.prefixes.test_prefix_store import Usage
+from tests.waiting import until
 
 TEXT = "one two three four five six seven eight nine ten " * 14
 """A byte of it is a token."""
@@ -163,6 +165,30 @@ def test_sessions_leave_what_they_read() -> None:
         assert stream.stats.n_from_disk == (len(stream.prompt) - 1) // PAGE * PAGE
 
 
+@pytest.mark.parametrize("name", ["llama-q8_0", "gemma3-q8_0", "qwen35-q8_0"])
+def test_a_text_that_grows_goes_on_over_restarts(name: str) -> None:
+    """As an agent's conversation does: each time the last prompt, its answer and something new."""
+    path, news = DATA / f"{name}.gguf", [TEXT[number : number + 50] for number in range(0, 40, 10)]
+    with opened(path, keeps=False) as llm:
+        prompt = list(llm.tokenize(TEXT))
+        texts = [[*llm.tokenize(new)[1:]] for new in news]
+        expected = []
+        for new in texts:
+            stream = llm.complete([*prompt, *new], max_tokens=10, logprobs=3, **SEEDED)
+            expected.append(bits(stream))
+            prompt = [*stream.prompt, *stream.tokens]
+    n_read = 0
+    for number, new in enumerate(texts):
+        with opened(path) as llm:
+            before = list(llm.tokenize(TEXT)) if not number else prompt
+            stream = llm.complete([*before, *new], max_tokens=10, logprobs=3, **SEEDED)
+            assert bits(stream) == expected[number]
+            prompt = [*stream.prompt, *stream.tokens]
+            assert stream.stats is not None
+            n_read += stream.stats.n_prompt - stream.stats.n_cached
+    assert n_read <= len(prompt) + 2 * PAGE * len(texts)
+
+
 @pytest.mark.parametrize("name", ["llama-q8_0", "qwen35-q8_0"])
 def test_batches_leave_what_their_prompts_share(name: str) -> None:
     path, tails = DATA / f"{name}.gguf", ["one", "two and more", "three", "four or so", "five"]
@@ -276,6 +302,22 @@ def test_short_texts_are_not_kept() -> None:
     with opened(DATA / "llama-q8_0.gguf") as llm:
         ask(llm, TEXT[:200], n=20, **GREEDY)
     assert files() == []
+
+
+def test_texts_are_written_once_nobody_waits_or_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = DATA / "llama-q8_0.gguf"
+    for longest_s in (1e9, 0.0):
+        monkeypatch.setattr(keeping, "LONGEST_WAIT_S", longest_s)
+        clear_prefixes()
+        with opened(path, n_sessions=2, spec="off") as llm:
+            going = iter(llm.complete("another text", max_tokens=400, **SEEDED))
+            next(going)  # it is under way, and somebody waits for it
+            ask(llm, n=4, **GREEDY)  # few enough tokens that the other one does not get ahead of its reader
+            if longest_s:
+                assert files() == []
+                going.close()
+            until(files)
+        assert files()
 
 
 def test_two_models_at_once_use_one_folder() -> None:
