@@ -29,7 +29,7 @@ from edgeinfer.engine.kv.limits import (
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.model_info import ModelInfo
-from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack
+from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack, ram_for_both
 from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, CompareDevices, DeviceChoice, chosen_device
 from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
@@ -268,6 +268,9 @@ def _held(
             raise
         reason = str(refusal)
         found, notices = place_and_pack(*arguments, holding, progress)
+    reason += ram_for_both(subject.spec, subject.gguf, name, limits, holding, beside)
+    if head is not None:
+        head.close()
     texts, path = split_sources(options.draft_from)
     second = "its own head" if path is None else path.name
     notices += (f"nothing is drafted by {second}, which takes {size_text(beside)} beside {name}: {reason}",)
