@@ -29,7 +29,7 @@ from edgeinfer.engine.kv.limits import (
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.model_info import ModelInfo
-from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack
+from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack, ram_for_both
 from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, CompareDevices, DeviceChoice, chosen_device
 from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
@@ -47,7 +47,7 @@ from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.workers import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.speculation.draft_model import draft_bytes, split_sources
-from edgeinfer.engine.speculation.heads import HeadInFile, chosen_head
+from edgeinfer.engine.speculation.heads import HeadInFile, chosen_head, showing_rows
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, ModelDrafting, drafts_for, may_draft_later
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, OtherKindOfModel, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
@@ -55,7 +55,6 @@ from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import left_out, spec_of
 from edgeinfer.models.rope import told_of_factors
 from edgeinfer.models.store import LocalModel, ModelStore
-from edgeinfer.models.trained_heads import with_hidden
 from edgeinfer.models.variants import told as told_of
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.cost.work import work_of
@@ -272,6 +271,9 @@ def _held(
             raise
         reason = str(refusal)
         found, notices = place_and_pack(*arguments, holding, progress)
+    reason += ram_for_both(subject.spec, subject.gguf, name, limits, holding, beside)
+    if head is not None:
+        head.close()
     texts, path = split_sources(options.draft_from)
     second = "its own head" if path is None else path.name
     notices += (f"nothing is drafted by {second}, which takes {size_text(beside)} beside {name}: {reason}",)
@@ -296,7 +298,7 @@ def _fitting(
     n_context = context_of(spec.n_context_usual, options.n_context)
     spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows, adapters=adapters)
     head = chosen_head(subject, options, n_context) if spec.is_causal else None
-    spec = spec if head is None else with_hidden(spec, head.head.taps, is_normed=head.head.is_normed)
+    spec = showing_rows(spec, head)
     subject = replace(subject, spec=spec, head=head)
     limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
     if not spec.is_causal:  # reads whole texts in one pass and generates none

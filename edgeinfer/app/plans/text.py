@@ -14,6 +14,7 @@ from edgeinfer.app.plans.record import PlannedModel, placed_line
 from edgeinfer.engine.measure.profiles import Adjustment
 from edgeinfer.models.rope import told_of_factors
 from edgeinfer.models.variants import threshold_of, told
+from edgeinfer.scheduling.cost.drafter import PlannedDrafter
 from edgeinfer.scheduling.cost.work import StageShape, StageWork
 from edgeinfer.scheduling.machine.profile import Profile
 from edgeinfer.scheduling.offload.streaming import StreamedModel
@@ -49,14 +50,21 @@ def model_lines(
     lines.append(f"fits      {fit.line}")
     total, parts = memory_text(fit.need, fit.available_bytes).split(": ")
     lines += [f"memory    {total}", f"          {parts}"]
-    if facts.drafter_bytes:
-        drafts = "a trained head or draft model, if there is room; --spec off leaves it out"
-        lines.append(f"          and {size_text(facts.drafter_bytes)} beside: {drafts}")
+    if facts.drafter.nbytes:
+        lines.append(f"          and {_beside(facts.drafter)}")
     if kept is not None:
         lines.append(_kept_line(kept))
     lines.append(f"context   {fit.need.n_context} tokens, {fit.need.kv_bytes_per_token} bytes of KV cache each")
     lines += [f"          {line}" for line in told_of_factors(spec, fit.need.n_context, also_short=True)]
     return lines
+
+
+def _beside(drafter: PlannedDrafter) -> str:
+    """What a head or draft model takes beside the model."""
+    waiting = size_text(drafter.waiting_bytes)
+    rows = f", {waiting} of it for rows of the model that wait to be read" if drafter.waiting_bytes else ""
+    drafts = "a trained head or draft model, if there is room; --spec off leaves it out"
+    return f"{size_text(drafter.nbytes)} beside{rows}: {drafts}"
 
 
 def _kept_line(kept: StreamedModel) -> str:
