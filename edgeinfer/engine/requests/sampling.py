@@ -9,9 +9,12 @@ nothing of text: the generator handles stop strings and end-of-generation tokens
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from math import exp, inf, log
 from numbers import Integral, Real
 from types import MappingProxyType
 
@@ -19,9 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
-from edgeinfer.engine.requests.noise import Doubles, Int64s, Noise
+from edgeinfer.engine.requests.noise import Doubles, Int64s, Noise, exponential
 from edgeinfer.errors import BadSetting, EdgeInferError
 
+FEW = 64
+"""Up to so many candidates, plain numbers are faster than arrays: between passes of a model, each call of NumPy finds
+its code and data in no cache near the core."""
 NUCLEUS_FIRST = 1024
 """Candidates that top-p sorts at first; eight times as many until they hold enough probability."""
 
@@ -122,6 +128,12 @@ class Distribution:
         """The token of draw `n`."""
         if len(self.tokens) == 1:
             return int(self.tokens[0])
+        if len(self.tokens) <= FEW:
+            key, best, most = noise.draw_key(n), -1, -1.0
+            for token, weight in zip(self.tokens.tolist(), self.weights.tolist(), strict=True):
+                if (score := weight / exponential(key, token)) > most:
+                    best, most = token, score
+            return best
         return int(self.tokens[(self.weights / noise.exponentials(n, self.tokens)).argmax()])  # E / p could overflow
 
     def dense(self, n_vocab: int) -> Doubles:
@@ -141,6 +153,8 @@ class Sampler:
         self.settings = settings
         self.suppressed = frozenset(suppressed) - settings.logit_bias.keys()
         self._suppressed_ids = sorted(self.suppressed)
+        self._least = log(settings.min_p) if settings.min_p > 0 else -inf
+        """How far below the highest logit those of possible tokens may lie."""
         self.seed = int.from_bytes(os.urandom(4), "little") if settings.seed is None else settings.seed
         self.noise = Noise.of(self.seed)
         self.drawn_from: Distribution | None = None
@@ -174,26 +188,47 @@ class Sampler:
         shifted = self._shifted(logits, history)
         tokens = _shortlist(shifted, settings.top_k) if settings.top_k else np.arange(len(shifted))
         values = shifted[tokens]
-        best = tokens[_most_likely(values, tokens)]
+        best = _most_likely(values, tokens)
+        highest = float(values[best])
         if settings.temperature == 0:
-            return Distribution(np.array([best]), np.ones(1))
-        if shifted[best] == np.inf:
+            return Distribution(tokens[best : best + 1], np.ones(1))
+        if highest == np.inf:
             tokens = tokens[values == np.inf]
             return Distribution(tokens, np.ones(len(tokens)))
+        if 0 < settings.top_k <= FEW:
+            return self._of_few(tokens, values)
         if 0 < settings.top_k < len(tokens):
             candidates = _best(values, settings.top_k)
             tokens, values = tokens[candidates], values[candidates]
         if settings.top_p < 1:
             candidates = _top_p(values, settings.top_p)
             tokens, values = tokens[candidates], values[candidates]
-        below_best = values.astype(np.float64) - float(shifted[best])
+        below_best = values.astype(np.float64) - highest
         if settings.min_p > 0:
-            likely = below_best >= np.log(settings.min_p)
+            likely = below_best >= self._least
             tokens, below_best = tokens[likely], below_best[likely]
         weights = np.exp(below_best / settings.temperature)
         if weights.min() == 0:
             tokens, weights = tokens[weights > 0], weights[weights > 0]
         return Distribution(tokens, weights)
+
+    def _of_few(self, tokens: Int64s, values: NDArray[np.float32]) -> Distribution:
+        """The distribution over the `top_k` likeliest of these tokens, number by number: calls of NumPy take longer."""
+        settings = self.settings
+        order = np.negative(values).argsort(kind="stable")[: settings.top_k]  # of equals, lower tokens first
+        logits: list[float] = values[order].tolist()
+        highest, n_left = logits[0], len(logits)
+        if settings.top_p < 1:
+            reached = list(accumulate([exp(logit - highest) for logit in logits]))
+            n_left = min(n_left, bisect_left(reached, settings.top_p * reached[-1]) + 1)
+        weights = []
+        for logit in logits[:n_left]:
+            weight = exp((logit - highest) / settings.temperature)
+            if not weight or logit - highest < self._least:
+                break
+            weights.append(weight)
+        chosen = sorted(zip(tokens[order[: len(weights)]].tolist(), weights, strict=True))
+        return Distribution(np.array([token for token, _ in chosen]), np.array([weight for _, weight in chosen]))
 
     def _shifted(self, logits: NDArray[np.float32], history: Sequence[int]) -> NDArray[np.float32]:
         """Logits after bias and penalties; copied only if something changes."""
