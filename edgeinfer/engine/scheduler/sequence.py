@@ -69,7 +69,7 @@ class ScheduledSequence:
         self._ids = self._history if request.mixed is None else request.mixed.ids
         """The tokens that drafts and penalties see: all that are ids."""
         self._n_room, self._n_vocab = cached.n_context - len(request.prompt), tokenizer.n_tokens
-        self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room)
+        self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room, cached.pool.finder)
         self.output = Output(tokenizer, request)
         self._speculator, self._opens = speculator, opens
         self._own: ClosingSpeculator | None = None
