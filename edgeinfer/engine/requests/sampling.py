@@ -163,9 +163,10 @@ class LikeliestFinder(Protocol):
         settings: SamplingSettings,
         biases: Biases,
     ) -> tuple[list[int], list[float]] | None:
-        """The `n` likeliest tokens and their logits after biases and the penalties of `settings` on a window.
+        """The `n` likeliest tokens and their logits after biases, and the penalties of `settings` on a window.
 
-        The likeliest comes first, of equals the lowest token. None if it cannot tell: use arrays.
+        All tokens if there are fewer. The likeliest comes first, of equals the lowest token. None if it cannot tell:
+        use arrays.
         """
         ...
 

@@ -41,7 +41,8 @@ class LikeliestTokens:
     ) -> tuple[list[int], list[float]] | None:
         """As `LikeliestFinder.find`."""
         n_window, n_vocab = len(window), len(logits)
-        if n > MOST_FOUND or n_window > MOST_SEEN or n > n_vocab:
+        n = min(n, n_vocab)
+        if n > MOST_FOUND or n_window > MOST_SEEN:
             return None
         self._window[:n_window] = window
         row = logits.ctypes.data, peaks.ctypes.data, n_vocab, n, n_window, *biases.addresses

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.sampling import Biases, Sampler, SamplingSettings
 from edgeinfer.engine.speculation.drafts import loops_library
 from edgeinfer.engine.speculation.likeliest import MOST_FOUND, MOST_SEEN, LikeliestTokens
+from tests.conftest import write_tiny_llama
 from tests.unit.engine.speculation.test_loops import peaks_of
 
 CHAT = SamplingSettings(repeat_penalty=1.1, seed=5)
@@ -75,7 +79,7 @@ def test_the_likeliest_tokens_are_those_of_plain_python(
     tokens = Biases(list(biases), list(biases.values()))
     found = finder.find(logits, peaks_of(logits[None])[0], n, window, chain, tokens)
     expected = in_order(logits, n, window, chain, biases)
-    if n > n_vocab or expected[1][-1] == -math.inf:
+    if expected[1][-1] == -math.inf:  # then too few are possible
         assert found is None
     else:
         assert found == expected
@@ -126,3 +130,27 @@ def test_a_bias_for_a_token_that_is_not_there_is_refused(finder: LikeliestTokens
     sampler = Sampler(replace(CHAT, logit_bias={600: 1.0}), (), finder)
     with pytest.raises(Exception, match="logit_bias names token 600"):
         sampler.choose(logits, [], 0, peaks_of(logits[None])[0])
+
+
+def watched(found: list[object]) -> Callable[..., object]:
+    """The search, which also notes what it finds."""
+    find = LikeliestTokens.find
+
+    def noting(self: LikeliestTokens, *given: object) -> object:
+        found.append(find(self, *given))  # type: ignore[arg-type]
+        return found[-1]
+
+    return noting
+
+
+def test_answers_with_and_without_drafts_use_it(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[object] = []
+    monkeypatch.setattr(LikeliestTokens, "find", watched(found))
+    with load(write_tiny_llama(tmp_path / "tiny.gguf"), threads=1, n_context=64, spec=4) as llm:
+        for drafts in (llm.drafts, None):
+            with llm.session_with(lambda drafts=drafts: drafts) as session:
+                stream = session.complete("the rain", seed=3, max_tokens=6)
+                stream.read()
+            assert len(found) >= len(stream.tokens) > 0
+            assert None not in found
+            found.clear()
