@@ -115,11 +115,13 @@ class LLM(TextReader, TextScorer):
         self._note = RunningNote(OpenModel(info.name, info.path))
         self.comparison = comparison
         """A comparison of devices that has not been made yet; None: there is nothing to compare."""
-        self._start_priming()
+        self._use_drafts()
 
-    def _start_priming(self) -> None:
-        """Compute the missing rows of the successor table in the background while nothing is being generated."""
+    def _use_drafts(self) -> None:
+        """Find likely tokens with their code, and compute the missing rows of the successor table in idle time."""
         drafts = self.drafts
+        if drafts is not None:
+            self._pool.finder = drafts.finder()
         if drafts is not None and self._primes and drafts.n_primed < drafts.n_vocab:
             priming = priming_of(self._pool.executor, self._tokenizer, drafts)
             self._idle_priming = IdlePriming(priming, drafts.n_primed, self._pool.lock, self._idle_s, drafts.prime)
@@ -154,7 +156,7 @@ class LLM(TextReader, TextScorer):
             with self._pool.lock:
                 self._pool.check_open()
                 self.drafts, self.later_drafts = later.drafts(), None
-            self._start_priming()
+            self._use_drafts()
 
     def session(self) -> Session:
         """Open a new session. All sessions share the model. Raises EngineClosed."""

@@ -70,7 +70,7 @@ class ScheduledSequence:
         self._ids = self._history if request.mixed is None else request.mixed.ids
         """The tokens that drafts and penalties see: all that are ids."""
         self._n_room, self._n_vocab = cached.n_context - len(request.prompt), tokenizer.n_tokens
-        self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room)
+        self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room, cached.pool.finder)
         self.scores = PromptScores(request, self._n_vocab)
         self.output = Output(tokenizer, request)
         self._speculator, self._opens = speculator, opens
