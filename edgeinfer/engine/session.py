@@ -150,6 +150,10 @@ class Session:
 
     def close(self) -> None:
         """Stop, and release the memory; may be called twice."""
+        on_disk = self._driver.scheduler.admission.on_disk
+        if on_disk is not None:
+            self._cached.stop()
+            on_disk.finish()
         self._cached.close()
         with self._opening:
             self._drafts = _no_drafts

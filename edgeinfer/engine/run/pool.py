@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Sequence
 
+from edgeinfer.engine.requests.sampling import LikeliestFinder
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.errors import DoesNotFit, EngineClosed, UnsupportedModel
@@ -32,6 +33,8 @@ class Pool:
         """Scales of LoRA adapters that new sequences are read with; () if passes state none."""
         self._members: list[CachedSequence] = []
         self._closed = False
+        self.finder: LikeliestFinder | None = None
+        """Finds likely tokens of passes, if there is one. Usable by whoever has the lock."""
         self._rests_since = time.monotonic()
         self.n_readings = self.n_read = 0
         """Passes that read texts for embeddings, and their tokens."""

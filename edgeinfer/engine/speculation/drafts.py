@@ -29,6 +29,7 @@ from edgeinfer.engine.speculation.drafters import draft_model as draft_model_dra
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
 from edgeinfer.engine.speculation.files import LEARNT, PRIMED, DraftFolder
+from edgeinfer.engine.speculation.likeliest import LIKELIEST_LOOP, LikeliestTokens
 from edgeinfer.engine.speculation.pass_trees import PassTrees
 from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST, MOST
@@ -60,7 +61,14 @@ def loops_library() -> KernelLibrary:
 
 def loops_of(drafters: Mapping[str, Drafter]) -> list[CompiledFunction]:
     """All functions that must be compiled for drafting."""
-    return [GROW, LOOK, LEARN, PACK, *(each for drafter in drafters.values() for each in drafter.functions)]
+    return [
+        GROW,
+        LOOK,
+        LEARN,
+        PACK,
+        LIKELIEST_LOOP,
+        *(each for drafter in drafters.values() for each in drafter.functions),
+    ]
 
 
 class ModelDrafts:
@@ -114,6 +122,10 @@ class ModelDrafts:
         self._texts: list[Int32s] = []
         self._files: list[Int32s] = []
         self._primed = np.zeros((0, BEST), np.int32)
+
+    def finder(self) -> LikeliestTokens:
+        """What finds likely tokens for those who choose from them; its code is compiled with that of drafts."""
+        return LikeliestTokens(self.library)
 
     @property
     def buckets(self) -> dict[str, int]:

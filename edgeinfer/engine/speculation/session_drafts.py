@@ -247,6 +247,8 @@ class SessionDrafts:
             arrays["draws"][place] = (0, 0, 0, 0.0) if draw is None else draw.record
         N_PATH.pack_into(self._bytes, N_PATH_AT, n_path)
         self._shared.learn(self.address)
+        if self._chain is not None:
+            self._chain.learn(walked.tokens, walked.draws)
         if seconds is not None:
             self._shared.observe(n_nodes, seconds)
         self._n_passes += 1

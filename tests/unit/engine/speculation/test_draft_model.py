@@ -22,6 +22,7 @@ from edgeinfer.engine.speculation.draft_model import DraftModel, FollowedText, d
 from edgeinfer.engine.speculation.draft_rounds import UNASKED, DraftRounds, Draws, Offer
 from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_ACCEPTANCE, Chain
 from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAPS, MOST_CHAINED, STANDINGS, TOKEN_BITS
+from edgeinfer.engine.speculation.win_counts import WinCounts
 from edgeinfer.errors import BadSetting, DeviceFailed
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.models.load import open_model
@@ -75,9 +76,9 @@ def test_a_model_that_drafts_for_itself_is_always_right(tiny_model: Path, home: 
 @pytest.mark.parametrize(
     ("options", "per_pass"),
     [
-        ({"temperature": 1.0, "top_k": 6, "seed": 3}, 3.3),
-        ({"temperature": 1.3, "top_k": 7, "seed": 4, "repeat_penalty": 1.3, "presence_penalty": 0.3}, 3.0),
-        ({"temperature": 0.5, "top_k": 8, "seed": 5, "frequency_penalty": 0.4, "logit_bias": {70: 1.5}}, 3.8),
+        ({"temperature": 1.0, "top_k": 6, "seed": 3}, 4.5),
+        ({"temperature": 1.3, "top_k": 7, "seed": 4, "repeat_penalty": 1.3, "presence_penalty": 0.3}, 4.6),
+        ({"temperature": 0.5, "top_k": 8, "seed": 5, "frequency_penalty": 0.4, "logit_bias": {70: 1.5}}, 4.6),
         ({"temperature": 0.0, "repeat_penalty": 1.4, "penalty_window": 20}, 4.5),
     ],
 )
@@ -202,8 +203,9 @@ def asked(
     draws = Draws(acceptance, None, 0)
     chances = rounds.chances(draws)
     follower = CachedFollower(None)  # type: ignore[arg-type]
+    given = [1, 2, 3], min(most, MOST_CHAINED), 1
     offers = [
-        Offer(follower, Chain(), [1, 2, 3], min(most, MOST_CHAINED), 1, expected, tree(n_nodes), *chances, draws)
+        Offer(follower, Chain(WinCounts()), *given, expected, tree(n_nodes), *chances, draws)
         for expected, n_nodes in trees
     ]
     assert rounds.ask(offers, room) == (len(model.rounds) > before)
