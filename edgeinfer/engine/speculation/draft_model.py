@@ -23,7 +23,7 @@ from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.speculation.draft_followers import CachedFollower, Follower, KnownTokens, TextPart
 from edgeinfer.engine.speculation.drafters import Drafter, draft_model
 from edgeinfer.engine.speculation.priming import PACK, packed
-from edgeinfer.engine.speculation.records import TOKEN_BITS
+from edgeinfer.engine.speculation.records import TOKEN_MASK
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s, join
@@ -174,7 +174,7 @@ class DraftModel:
     def _highest(self, logits: Floats) -> tuple[Int32s, Floats]:
         """The highest of each row of logits, as `loops.best` packs them: int32[O, BEST]; and the first: float32[O]."""
         out = packed(self._pack, logits, self._pool.executor.peaks, self._n_vocab)
-        return out, logits[np.arange(len(logits)), out[:, 0] & ((1 << TOKEN_BITS) - 1)]
+        return out, logits[np.arange(len(logits)), out[:, 0] & TOKEN_MASK]
 
     def _own_rows(self) -> Floats | None:
         """Its hidden rows of the last pass's outputs, if it goes on from them: float32[O, D]."""

@@ -36,6 +36,7 @@ from edgeinfer.engine.speculation.records import (
     MOST_GAP,
     STANDINGS,
     TOKEN_BITS,
+    TOKEN_MASK,
 )
 from edgeinfer.engine.speculation.win_counts import Foreseen, WinCounts
 from edgeinfer.graph.step import Int32s
@@ -44,7 +45,6 @@ FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
 """Assumed probability that a draft model's likeliest token is right, and how many sightings that counts as."""
 FEW = 4
 """A pass of up to this many tokens takes about as long as one of a single token; beyond that, time is proportional."""
-MASK = (1 << TOKEN_BITS) - 1
 UNASKED = 128
 """Passes without the draft model after which it runs for one token, so that what is known of it stays current."""
 RECENT = 1 / 16
@@ -72,7 +72,7 @@ class Draws:
         settings = self.settings
         if settings is None or settings.takes_likeliest:
             return row
-        tokens, gaps = (row & MASK).astype(np.int64), row >> TOKEN_BITS
+        tokens, gaps = (row & TOKEN_MASK).astype(np.int64), row >> TOKEN_BITS
         gaps[0] = 0
         window = max(0, len(history) - settings.penalty_window) if settings.penalty_window >= 0 else 0
         logits = (highest - gaps / 16).astype(np.float32)
@@ -93,7 +93,7 @@ class Draws:
         own = chances[np.arange(BEST), np.searchsorted(GAP_EDGES, row >> TOKEN_BITS, side="right")]
         if self.noise is None:
             return Chosen(0, float(own[0]))
-        gumbels = -np.log(self.noise.exponentials(self.n_drawn + place, (row & MASK).astype(np.int64)))
+        gumbels = -np.log(self.noise.exponentials(self.n_drawn + place, (row & TOKEN_MASK).astype(np.int64)))
         if self.settings is None:
             wins = self.acceptance.win_chances(own, gumbels)
             return Chosen(int(wins.argmax()), float(wins.max()))

@@ -23,7 +23,7 @@ from edgeinfer.engine.speculation.assistant import AssistantFollower
 from edgeinfer.engine.speculation.draft_followers import CachedFollower, Follower, TextPart
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.drafters import Drafter, trained_head
-from edgeinfer.engine.speculation.records import TOKEN_BITS
+from edgeinfer.engine.speculation.records import TOKEN_MASK
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.trained_heads import HIDDEN, TrainedHead
 
@@ -32,8 +32,6 @@ MOST_WAITING = 1024
 LAST_ONES = 2
 """Rows that an assistant has of a text: the model's last one, and its own."""
 NO_TOKEN = -1
-OWN_TOKEN = (1 << TOKEN_BITS) - 1
-"""The bits of a token in packed logits."""
 
 
 def waiting_bytes(head: TrainedHead, n_sessions: int, max_tokens: int) -> int:
@@ -82,7 +80,7 @@ class Head(DraftModel):
     def _highest(self, logits: Floats) -> tuple[Int32s, Floats]:
         """The same, with the model's tokens in place of its own."""
         packed, highest = super()._highest(logits)
-        own = packed & OWN_TOKEN
+        own = packed & TOKEN_MASK
         return packed - own + self._tokens[own], highest
 
     def _own_rows(self) -> Floats:

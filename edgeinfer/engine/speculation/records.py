@@ -24,6 +24,7 @@ MOST_CHAINED = 16
 """Most tokens that a draft model drafts for a pass."""
 TOKEN_BITS = 20
 """Bits of the token in a packed logit; the bits above hold its gap in logits, in sixteenths."""
+TOKEN_MASK = (1 << TOKEN_BITS) - 1
 MOST_GAP = 1023
 GAP_EDGES = (6, 14, 28, 50, 80)
 GAPS = len(GAP_EDGES) + 1

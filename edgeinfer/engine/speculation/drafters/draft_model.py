@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, TokenLog, loop
-from edgeinfer.engine.speculation.records import BEST, CHAIN, MOST_CHAINED, STANDINGS, TOKEN_BITS
+from edgeinfer.engine.speculation.records import BEST, CHAIN, MOST_CHAINED, STANDINGS, TOKEN_MASK
 from edgeinfer.engine.speculation.win_counts import Foreseen, WinCounts
 from edgeinfer.graph.step import Int32s
 from edgeinfer.jit.library import KernelLibrary
@@ -20,7 +20,6 @@ LIKELIEST_ACCEPTANCE = (0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 """Assumed probability that the likeliest token is right, by its lead, before anything is known of a draft model;"""
 ASSUMED_SEEN = 8.0
 """and the number of sightings that it counts as."""
-MASK = (1 << TOKEN_BITS) - 1
 UNKNOWN = -1.0
 
 
@@ -73,7 +72,7 @@ class Chain:
 
     def add(self, row: Int32s, rank: int, foreseen: Foreseen | None = None) -> int:
         """Add the highest logits after the chain, int32[BEST] packed by `loops.best`; append the token of a rank."""
-        place, token = self.n_rows, int(row[rank]) & MASK
+        place, token = self.n_rows, int(row[rank]) & TOKEN_MASK
         self._rows[place], self._tokens[place] = row, token
         if foreseen is None:
             self._wins[place] = UNKNOWN
@@ -88,7 +87,7 @@ class Chain:
         for place, (token, draw) in enumerate(zip(tokens[: self.n_rows], draws, strict=False)):
             foreseen = self._foreseen[place]
             if foreseen is not None and draw is not None:
-                found = (self._rows[place, foreseen.order] & MASK == token).nonzero()[0]
+                found = (self._rows[place, foreseen.order] & TOKEN_MASK == token).nonzero()[0]
                 self.counts.note(foreseen, int(found[0]) if len(found) else None)
             if token != self._tokens[place]:
                 break

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
-from edgeinfer.engine.speculation.records import BEST, GAP_EDGES, GAPS, MOST_GAP, TOKEN_BITS
+from edgeinfer.engine.speculation.records import BEST, GAP_EDGES, GAPS, MOST_GAP, TOKEN_BITS, TOKEN_MASK
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
@@ -94,7 +94,7 @@ def _take(logits, start, stop, step, values, tokens, edge):
 @inline
 def token_of(packed):
     """The token of a packed logit."""
-    return packed & ((1 << TOKEN_BITS) - 1)
+    return packed & TOKEN_MASK
 
 
 @inline
