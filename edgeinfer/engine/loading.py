@@ -90,13 +90,13 @@ def _with_keywords_of(
     return decorate
 
 
-def load_with(name_or_path: str | Path, options: LoadOptions) -> LLM:
-    """Load a model that is on this machine, with options given as a record. Raises as `load`."""
+def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
+    """Load a model that is on this machine, by name or path or as found, with a record of options. Raises as `load`."""
     started = time.perf_counter()
     options = replace(options, device=approximate_on(options.device, options.approx))
     chosen_template(options)  # a mistake in it is told before the model is opened
-    local = ModelStore().find(str(name_or_path))
-    options, notices = _with_memory_in_bytes(options)
+    local = model if isinstance(model, LocalModel) else ModelStore().find(str(model))
+    options, notices = _with_memory_in_bytes(options.with_adapters(local.adapters))
     if options.device == AUTO and (only := only_device(local.path)) is not None:
         options = replace(options, device=only)
     with RunningNote(OpenModel(local.name, local.path, is_loading=True)):
@@ -131,6 +131,9 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  vocabulary, or trained head (EAGLE-3, MTP, assistant) made for the model, by file or name
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
+
+    prefix_cache keep on disk what was read of texts, in pages of keys and values, and take prompts that begin with it
+                 from there, in `prefix_space` bytes in all; changes no token; where passes are batch-invariant
 
     `LoadOptions` has the rest: n_sessions, parallel, rows, race, sharing, progress.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting, BadTemplate.
@@ -171,7 +174,7 @@ def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, not
 def _load(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
     """Load a model as the options say."""
     device = AUTO_DEVICE if options.device == AUTO else options.device
-    subject = open_subject(local.path, replace(options, device=device))
+    subject = replace(open_subject(local.path, replace(options, device=device)), source=local.source)
     try:
         if options.device == AUTO and not _must_stream(subject, options):
             return _start_fastest(subject, local.name, options, started, notices)
@@ -379,8 +382,8 @@ def _start(
     pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
     comparison = None if choose_later is None else Comparison(choose_later, lambda: pool.idle_s, executor.device)
     later = LaterDrafts(*own, head) if drafts_later else None
-    drafting = ModelDrafting(drafts, later, primes)
-    return LLM(subject, pool, tokenizer, template, facts, drafting, parallel=options.parallel, comparison=comparison)
+    model = subject, pool, tokenizer, template, facts, ModelDrafting(drafts, later, primes)
+    return LLM(*model, parallel=options.parallel, comparison=comparison, prefix_bytes=options.prefix_bytes)
 
 
 def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -> tuple[str, ...]:

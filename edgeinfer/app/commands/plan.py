@@ -94,6 +94,7 @@ def plan(
             cores=chosen_cores,
         )
     local = choose_file(settings, "plan", "edgeinfer run --stats answers with it and says how fast")
+    settings = replace(settings, load=settings.load.with_adapters(local.adapters))
     _show(local, settings, flags.machine, asked, _PlanOutput(as_json, verbose, ram_said))
 
 

@@ -16,7 +16,7 @@ from edgeinfer.models.rope import told_of_factors
 from edgeinfer.models.variants import threshold_of, told
 from edgeinfer.scheduling.cost.drafter import PlannedDrafter
 from edgeinfer.scheduling.cost.work import StageShape, StageWork
-from edgeinfer.scheduling.machine.profile import QUIET_SHARE, Profile
+from edgeinfer.scheduling.machine.profile import Profile
 from edgeinfer.scheduling.offload.streaming import StreamedModel
 from edgeinfer.scheduling.placement.placement import RowRange, StagePlacement
 from edgeinfer.scheduling.placement.step_time import StageTime, attention_device
@@ -93,9 +93,9 @@ def machine_lines(profile: Profile) -> Iterator[str]:
     """The machine that predictions are made for, and how it was measured."""
     how = "imagined" if not profile.measured else f"measured {profile.measured}{', in short' if profile.short else ''}"
     yield f"machine   {profile.name} ({how})"
-    if profile.idle_share is not None and profile.idle_share < QUIET_SHARE:
-        busy = 100 * (1 - profile.idle_share)
-        yield f"          others used {busy:.0f} % of it meanwhile: edgeinfer probe measures again when it is quiet"
+    if others := profile.used_by_others:
+        told = f"others used {100 * others:.0f} % of it meanwhile"
+        yield f"          {told}: edgeinfer probe measures again when it is quiet"
 
 
 def core_lines(planned: Planned) -> Iterator[str]:

@@ -23,8 +23,9 @@ from edgeinfer.engine.requests.noise import Doubles, Noise
 from edgeinfer.engine.requests.sampling import SamplingSettings, draw_weights
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
-from edgeinfer.engine.speculation.draft_model import DraftModel, Follower
+from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.drafters.draft_model import Chain
+from edgeinfer.engine.speculation.followers import Follower
 from edgeinfer.engine.speculation.records import (
     BEST,
     FIRST_BUCKET,

@@ -20,8 +20,9 @@ from edgeinfer.engine.requests.drafting import CachedText
 from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.assistant import AssistantFollower
-from edgeinfer.engine.speculation.draft_model import CachedFollower, DraftModel, Follower, TextPart
+from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.drafters import Drafter, trained_head
+from edgeinfer.engine.speculation.followers import CachedFollower, Follower, TextPart
 from edgeinfer.engine.speculation.records import TOKEN_BITS
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.trained_heads import HIDDEN, TrainedHead
@@ -123,6 +124,7 @@ class HeadFollower(CachedFollower):
 
     def begin(self, text: Sequence[int]) -> None:
         """Start a text to continue; what was read of the last one stays as far as the two agree."""
+        super().begin(text)
         self._forget(n_common(self._text, list(text)))
 
     def note(self, first: int, tokens: Sequence[int], rows: Floats, text: CachedText | None = None) -> None:
@@ -142,6 +144,11 @@ class HeadFollower(CachedFollower):
     def keep_row(self, row: Floats) -> None:
         """Take its own hidden row of the last token evaluated: float32[1, D]."""
         self._next = row
+
+    def close(self) -> None:
+        """Free the memory, that of the rows too."""
+        super().close()
+        self._waiting.clear()
 
     def keep(self, batch: Batch, path: Int32s) -> None:
         """Commit these tokens, and give their rows to the later block."""
@@ -176,13 +183,13 @@ class HeadFollower(CachedFollower):
         many tokens at the end earlier blocks have guessed; rows stay until it is known whether these were right.
         """
         cached, end = self.cached, len(history) - 1
-        if most < 1 or end >= cached.n_context:
+        if most < 1 or end >= cached.n_context or self._is_left_out(len(history)):
             return None
         if NO_TOKEN in self._text[:1]:
             self._text = list(history[: len(self._text)])
         self._keep(min(len(self._places), cached.n_cached, bisect_left(self._places, end)))
-        if cached.n_cached > len(self._places):  # what it guessed last time
-            cached.keep_prefix([*self._tokens, NO_TOKEN])
+        if cached.n_cached > len(self._places):  # what it guessed last time; a window may not go back so far
+            self._keep(cached.keep_prefix([*self._tokens, NO_TOKEN]))
         part, rows = self._unread(end, most)
         if not part:
             return None

@@ -27,6 +27,7 @@ from edgeinfer.engine.speculation.head_model import Head, waiting_bytes
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
+from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.step import Int32s
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
@@ -160,6 +161,7 @@ class HeadInFile:
                 raise UnsupportedModel(f"{executor.device} does not show the hidden rows that a head reads")
             if self.is_own and TOKENS in self.file.metadata:
                 known_tokens(self.file.path, vocabulary_of(self.file.metadata), vocabulary)
+            self._check_embedding(vocabulary.n_tokens)
             all_stay = executor.limits.stored is None
             require_fit(self.need(executor.device, executor.limits, all_stay=all_stay), memory_for_model())
             tokens, limits, own = (
@@ -176,6 +178,15 @@ class HeadInFile:
             self.close()
             raise
         return heads[0] if len(heads) == 1 else HeadChain(heads, heads[0].executor)
+
+    def _check_embedding(self, n_tokens: int) -> None:
+        """Raises BadSetting for a head that cannot read all tokens of the model."""
+        n_read = min(op.weight.n_rows for block in self.head.blocks for op in block.spec.ops() if isinstance(op, Embed))
+        if n_read < n_tokens:
+            raise BadSetting(
+                f"{self.file.path.name} cannot draft for this model: it has rows for {n_read} tokens, and the model "
+                f"has {n_tokens}; give the head made for it"
+            )
 
     def _tokens(self, n_tokens: int) -> Int32s:
         """The model's token for each of the head's. Raises BadGGUF if there are no such tokens."""

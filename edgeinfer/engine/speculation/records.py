@@ -126,6 +126,26 @@ TREE = np.dtype(
 DRAW = np.dtype([("tokens", "i8"), ("weights", "i8"), ("n", "i8"), ("total", "f8")])
 """Increasing int64[n] tokens, their float64[n] weights, and the sum of these; n is 0 if nothing is known."""
 
+LIKELIEST = np.dtype(
+    [
+        ("logits", "i8"),  # float32[n_vocab]
+        ("peaks", "i8"),  # their peaks, as described in `base.Peaked`
+        ("n_vocab", "i8"),
+        ("n", "i8"),  # how many tokens to find, from 1 on
+        ("n_window", "i8"),
+        ("biased", "i8"),  # int32[n_biased]: different tokens
+        ("biases", "i8"),  # float32[n_biased]: what is added to their logits
+        ("n_biased", "i8"),
+        ("repeat_penalty", "f8"),
+        ("frequency_penalty", "f8"),
+        ("presence_penalty", "f8"),
+        ("window", "i8"),  # int32[n_window]: the tokens that penalties apply to, each as often as it came
+        ("tokens", "i8"),  # int32[n]: those found, the likeliest first,
+        ("values", "i8"),  # float32[n]: and their logits after bias and penalties
+    ]
+)
+"""Used by `loops.likeliest`."""
+
 CANDIDATE = np.dtype(
     [
         ("token", "i4"),

@@ -232,6 +232,26 @@ def test_of_many_waiting_rows_the_last_ones_stay(told: Told, monkeypatch: pytest
     follower.close()
 
 
+def test_a_head_with_a_window_reads_again_where_it_cannot_go_back(tmp_path: Path, home: Path) -> None:
+    """What lies far behind its window is gone."""
+    path = write_with_head(DATA / "peer" / "mimo2.gguf", tmp_path / "m.gguf")
+    text, step = [number * number % 250 for number in range(2400)], 200
+    with load(path, threads=1, spec=4, n_context=4096) as llm:
+        told = Told(llm)
+        assert told.head.executor.limits.windows is not None
+        follower, rows = told.follower(), told.rows(text)
+        for start in range(0, len(text) - step, step):
+            follower.note(start, text[start : start + step], rows[start : start + step])
+            assert told.read(follower, text[: start + step + 1]) is not None
+        for n_same, n_more in ((300, 40), (100, 5)):
+            other = [*text[:n_same], *range(100, 100 + n_more)]
+            rows, first = told.rows(other), n_same - 1
+            follower.begin(other)
+            follower.note(first, other[first:-1], rows[first:-1])
+            assert np.array_equal(told.read(follower, other), told.fresh(other, first=first))
+        follower.close()
+
+
 def test_no_more_rows_wait_than_are_planned_for(told: Told, model: Path) -> None:
     """Of a text that is never read, and of one that is read in parts."""
     follower, most = told.follower(), 256
