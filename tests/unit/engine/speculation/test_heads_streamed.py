@@ -23,10 +23,10 @@ TEXTS = ("the rain in the inn and the rain", "the rain in")
 def files_of(kind: str, folder: Path) -> tuple[Path, list[Path]]:
     """A model that takes more memory than its head, and the head's file if that is another one."""
     if kind == "eagle":
-        return write_deep(LLAMA, folder / "llama.gguf", 160), [write_eagle(folder / "head.gguf", vocabulary=320)]
+        return write_deep(LLAMA, folder / "llama.gguf", 80), [write_eagle(folder / "head.gguf", vocabulary=320)]
     if kind == "assistant":
-        return write_deep(GEMMA, folder / "gemma.gguf", 30), [write_assistant(GEMMA, folder / "head.gguf")]
-    model = write_deep(write_with_head(QWEN, folder / "one.gguf"), folder / "qwen.gguf", 30)
+        return write_deep(GEMMA, folder / "gemma.gguf", 24), [write_assistant(GEMMA, folder / "head.gguf")]
+    model = write_deep(write_with_head(QWEN, folder / "one.gguf"), folder / "qwen.gguf", 24)
     return model, [] if kind == "inside" else [write_apart(model, folder / "head.gguf")]
 
 
