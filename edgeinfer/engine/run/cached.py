@@ -315,6 +315,16 @@ class CachedSequence:
             self.pool.leave(self, self._sequence)
             self._sequence = None
 
+    def cut(self, n_tokens: int) -> int:
+        """Drop cached tokens from a position on, or from before it; returns how many are left. Needs the lock."""
+        self._truncate(n_tokens)
+        return self.n_cached
+
+    def count(self, tokens: Sequence[int]) -> None:
+        """Count tokens that follow the cached ones as cached: their keys and values were put into the executor."""
+        self._tokens.extend(tokens)
+        self.was_taken = False
+
     def _truncate(self, n_tokens: int) -> None:
         if self._sequence is not None:
             n_tokens = self.pool.executor.truncate(self._sequence, n_tokens)

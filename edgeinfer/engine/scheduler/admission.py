@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.prefixes.kept import DiskPrefixes
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.retained import Prefixes, SwapSpace, is_being_read
@@ -44,6 +45,8 @@ class Admission:
         self._most_active = min(most_active or most, most)
         self.swap = swap
         self.prefixes = Prefixes(pool)
+        self.on_disk: DiskPrefixes | None = None
+        """Prefixes that outlive the memory; None: none do."""
         self._entered: dict[ScheduledSequence, None] = {}  # in order
         self._arrivals: deque[ScheduledSequence] = deque()
         self.waiting: list[ScheduledSequence] = []
@@ -61,6 +64,11 @@ class Admission:
     def sequences(self) -> tuple[ScheduledSequence, ...]:
         """All answers that are not over, including those starting or preempted; may be read from any thread."""
         return tuple(self._entered.copy())  # others may enter meanwhile
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for an answer; may be read from any thread."""
+        return any(each.is_interactive and each.is_wanted for each in self.sequences)
 
     @property
     def is_full(self) -> bool:
@@ -172,6 +180,7 @@ class Admission:
                     sequence.cached.settle()
                     self.prefixes.begin(sequence.cached, sequence.request.shareable, sequence.request.scales)
                 sequence.begin(is_first=n_passes == 0)
+                self._restore(sequence)
         except Exception as reason:
             self.fail(sequence, reason, alone=True)
             return
@@ -181,6 +190,13 @@ class Admission:
         sequence.state = "active"
         self.active.append(sequence)
         self.waiting.remove(sequence)
+
+    def _restore(self, sequence: ScheduledSequence) -> None:
+        """Let an answer that begins have what is on disk of its prompt beyond what is in memory."""
+        if self.on_disk is not None:
+            cached = sequence.cached
+            sequence.n_from_disk = self.on_disk.restore(cached, sequence.request.shareable, self.prefixes.give_up)
+            sequence.n_reused = cached.n_cached
 
     def _waits_for_prefix(self, sequence: ScheduledSequence) -> bool:
         """Whether another answer of at least the same priority is reading a prefix that this one could share."""
@@ -279,6 +295,9 @@ class Admission:
 
     def _release(self, sequence: ScheduledSequence) -> None:
         """Leave the cached tokens of an answer to others, or to its owner."""
+        if self.on_disk is not None and sequence.error is None and sequence.has_begun:
+            note = self.on_disk.note_shared if sequence.is_batched else self.on_disk.note
+            note(sequence.cached, sequence.request.prompt)
         if sequence.shares_prefix and self.shares and sequence.error is None:
             self.prefixes.keep(sequence.cached)
         elif sequence.shares_prefix:

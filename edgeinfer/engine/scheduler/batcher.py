@@ -145,7 +145,8 @@ class Batcher:
         cached = self._reserve(n_tokens)
         own = cached, self._tokenizer, request
         sequence = ScheduledSequence(*own, opens=self._opens, priority="background", counts_energy=False)
-        sequence.n_pages, sequence.n_shared_pages, sequence.is_driven = n_pages, cached.n_cached // PAGE, True
+        sequence.n_pages, sequence.n_shared_pages = n_pages, cached.n_cached // PAGE
+        sequence.is_driven = sequence.is_batched = True
         sequence.released, sequence.notify = self._release, self._waiter.wake
         return sequence
 

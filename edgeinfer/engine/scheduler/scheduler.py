@@ -84,6 +84,15 @@ class Scheduler:
         with self.pool.lock:
             self.admission.close()
 
+    def keep_prefixes(self) -> None:
+        """End all answers, and write to disk what they and earlier ones have left in memory for later ones."""
+        self.stop()
+        on_disk = self.admission.on_disk
+        if on_disk is not None:
+            with self.pool.lock:
+                self.admission.end_all()
+            on_disk.close()
+
     def fail_all(self, reason: Exception) -> None:
         """End all answers with an error that none of them caused."""
         with self.pool.lock:

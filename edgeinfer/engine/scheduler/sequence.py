@@ -70,7 +70,7 @@ class ScheduledSequence:
         self._ids = self._history if request.mixed is None else request.mixed.ids
         """The tokens that drafts and penalties see: all that are ids."""
         self._n_room, self._n_vocab = cached.n_context - len(request.prompt), tokenizer.n_tokens
-        self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room)
+        self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room, cached.pool.finder)
         self.scores = PromptScores(request, self._n_vocab)
         self.output = Output(tokenizer, request)
         self._speculator, self._opens = speculator, opens
@@ -78,7 +78,7 @@ class ScheduledSequence:
         self._power_limiter = cached.power_limiter
         self._joules = self._power_limiter.joules if counts_energy else lambda: None  # unknown, of one among several
         self._meter, self._read_before = GenerationMeter(), 0
-        self._n_reused, self._ran_full, self._is_first = 0, False, False
+        self.n_reused, self._ran_full, self._is_first = 0, False, False
         self._finish_reason: FinishReason | None = None
         self.stats: Stats | None = None  # of the answer, once it is done
         self._enlist(checked(priority), shares_prefix=shares_prefix)
@@ -97,7 +97,7 @@ class ScheduledSequence:
         self._waits_since_s = time.monotonic()
         self._stays_until_s = 0.0
         self.state: State = "waiting"
-        self.has_entered = self.has_begun = self.is_dropped = self.is_left = False
+        self.has_entered = self.has_begun = self.is_dropped = self.is_left = self.is_batched = False
         self.work: BatchWork | None = None  # under way
         self.n_pages = self.n_shared_pages = 0
         """Pages to reserve, 0: the default; how many of them a sequence that stays holds anyway."""
@@ -105,7 +105,7 @@ class ScheduledSequence:
         self.error: BaseException | None = None
         self.failed_alone = False
         """Whether the error is its own, not a failure of a pass or of the model."""
-        self.n_preempted = 0
+        self.n_preempted = self.n_from_disk = 0
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -141,7 +141,7 @@ class ScheduledSequence:
     @property
     def live(self) -> RequestProgress:
         """Progress so far; may be read from any thread."""
-        return self._meter.progress(len(self.request.prompt), self._n_reused, self.n_generated)
+        return self._meter.progress(len(self.request.prompt), self.n_reused, self.n_generated)
 
     @property
     def n_generated(self) -> int:
@@ -224,7 +224,7 @@ class ScheduledSequence:
                     self._speculator = self._own = self._opens()
                 if self._speculator is not None:
                     self._speculator.begin(self._ids, self._chooser.noise, self.request.sampling)
-                self._n_reused = self.cached.keep_prefix(self.request.shareable, self.request.scales)
+                self.n_reused = self.cached.keep_prefix(self.request.shareable, self.request.scales)
         except BaseException:
             self.end()
             raise
@@ -249,7 +249,7 @@ class ScheduledSequence:
         self.stats = self._measured(self._finish_reason)
         if self._own is not None:
             self._own.close()
-            self._own = None
+            self._own = self._speculator = None  # whoever keeps the answer keeps none of its tables
 
     def draft_request(self) -> DraftRequest | None:
         """What to ask a drafter before the next pass: as much as memory, context and the answer's length allow.
@@ -294,7 +294,7 @@ class ScheduledSequence:
 
     def _report_progress(self, n_read: int) -> None:
         n_prompt = len(self.request.prompt)
-        self.request.progress(READING, n_read - self._n_reused, n_prompt - self._n_reused)
+        self.request.progress(READING, n_read - self.n_reused, n_prompt - self.n_reused)
 
     def _verifiable(self, drafted: Drafted, most_tokens: int) -> Draft:
         """The part of a draft that fits in the pass and that a constraint allows."""
@@ -377,7 +377,8 @@ class ScheduledSequence:
             notices += self._speculator.take_notices()
         return Stats(
             n_prompt=len(self.request.prompt),
-            n_cached=self._n_reused,
+            n_cached=self.n_reused,
+            n_from_disk=self.n_from_disk,
             n_generated=self.n_generated,
             finish_reason=finish_reason,
             truncated=truncated,
