@@ -1,7 +1,8 @@
 """How likely given texts are: options after a prompt, and whole texts. Nothing is generated.
 
 In: texts, or their tokens. Out: a `Score` for each, with the log probability of every token. The prompt is read once;
-options continue branches of it, several in each pass, and each gets the same bits as alone.
+options continue branches of it, several in each pass; on a device that is batch-invariant each gets the same bits as
+alone.
 
 An option is tokenized together with the prompt, as the model would have seen the two in a text: white space at the
 prompt's end belongs to the option (" yes" is a token, " " before it is none), and the option begins with the first

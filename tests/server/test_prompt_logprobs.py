@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from edgeinfer.app.server.text_logprobs import prompt_logprobs
+from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
 from tests.server.conftest import Running
 
 COMPLETIONS = "/v1/completions"
@@ -92,6 +94,22 @@ def test_the_token_that_ends_an_answer_is_counted(server: Running) -> None:
         assert len(choice["logprobs"]["tokens"]) == len(tokens) + 1
         assert choice["logprobs"]["tokens"][-1] == server.llm.prompts.tokenizer.pieces([end])[0]
         assert choice["text"] == TEXTS[0]
+
+
+def test_offsets_are_those_of_the_echoed_text(server: Running) -> None:
+    """A token that a tokenizer puts before texts is told, and takes no place; one that is spelled does."""
+    tokenizer, begin = server.llm.prompts.tokenizer, "<|im_start|>"
+    mark, *rest = tokenizer.encode(f"{begin}the hen \u20ac")
+    known = [TokenLogprobs(token, -1.0, ()) for token in rest]
+    hidden = prompt_logprobs([mark, *rest], known, tokenizer, "the hen \u20ac")
+    spelled = prompt_logprobs([mark, *rest], known, tokenizer, f"{begin}the hen \u20ac")
+    both = prompt_logprobs([mark, mark, *rest], [known[0], *known], tokenizer, f"{begin}the hen \u20ac")
+    assert hidden["tokens"][0] == begin
+    assert hidden["text_offset"][:3] == [0, 0, 3]
+    assert spelled["text_offset"] == [0, *(len(begin) + offset for offset in hidden["text_offset"][1:])]
+    assert both["text_offset"] == [0, *spelled["text_offset"]]
+    assert hidden["tokens"][-3:] == ["bytes:\\xe2", "bytes:\\x82", "bytes:\\xac"]
+    assert hidden["text_offset"][-3:] == [len("the hen ")] * 3
 
 
 def test_what_cannot_be_told_is_refused(server: Running) -> None:

@@ -8,6 +8,7 @@ token that is no text by itself is written as OpenAI does: `bytes:\\xf0\\x9f`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.server.objects import Record
@@ -36,18 +37,16 @@ def prompt_logprobs(
     tokens: Sequence[int], logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer, text: str
 ) -> Record:
     """The record of a prompt. `logprobs`: of all tokens but the first; `text`: as it is echoed."""
-    decoder, offset, offsets = StreamDecoder(tokenizer, show_control=True), 0, []
-    for number, token in enumerate(tokens):
-        offsets.append(offset)
-        piece = decoder.push(token)
-        if number or text.startswith(piece):  # a token that the tokenizer put before the text is not echoed
-            offset += len(piece)
+    decoder = StreamDecoder(tokenizer, show_control=True)
+    lengths = [len(decoder.push(token)) for token in tokens]
+    if tokenizer.vocabulary.is_control(tokens[0]) and sum(lengths) > len(text):
+        lengths[0] = 0  # the tokenizer put it before the text, and it is not echoed
     record = text_logprobs(logprobs, tokenizer, 0)
     return {
         "tokens": [_written(token, tokenizer) for token in tokens],
         "token_logprobs": [None, *record["token_logprobs"]],
         "top_logprobs": [None, *record["top_logprobs"]],
-        "text_offset": offsets,
+        "text_offset": list(accumulate(lengths[:-1], initial=0)),
     }
 
 
@@ -70,4 +69,4 @@ def _written(token: int, tokenizer: Tokenizer) -> str:
     try:
         return piece.decode()
     except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+        return "bytes:" + piece.decode("ascii", "backslashreplace")
