@@ -21,6 +21,7 @@ from edgeinfer.backends import base
 from edgeinfer.engine.requests import noise
 from edgeinfer.engine.requests.drafting import Draft, DraftRequest, DraftRoom
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator, fill, start
+from edgeinfer.engine.speculation.contest import LEARN_AVERAGES, Contest
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.draft_rounds import DraftRounds
@@ -59,7 +60,14 @@ def loops_library() -> KernelLibrary:
 
 def loops_of(drafters: Mapping[str, Drafter]) -> list[CompiledFunction]:
     """All functions that must be compiled for drafting."""
-    return [GROW, LOOK, LEARN, PACK, *(each for drafter in drafters.values() for each in drafter.functions)]
+    return [
+        GROW,
+        LOOK,
+        LEARN,
+        LEARN_AVERAGES,
+        PACK,
+        *(each for drafter in drafters.values() for each in drafter.functions),
+    ]
 
 
 class ModelDrafts:
@@ -101,6 +109,10 @@ class ModelDrafts:
             if draft_model is not None:
                 likely = draft_model_drafter.LIKELIEST_ACCEPTANCE, draft_model_drafter.ASSUMED_SEEN
                 acceptance.assume(len(self.draft_sources) - 1, 0, *likely)
+        self.contest = Contest(list(self.buckets), n_vocab) if draft_model is None else None
+        """Ranks candidates of drawn text; it knows nothing of a draft model's."""
+        if self.contest is not None:
+            self.acceptance[True].rank_by(self.contest.address)
         self._rounds: DraftRounds | None = None
         if draft_model is not None:
             draft_model.prepare(library)

@@ -19,6 +19,8 @@ from edgeinfer.engine.speculation.loops.acceptance import (
     estimate,
     strongest,
 )
+from edgeinfer.engine.speculation.loops.averages import contest_at
+from edgeinfer.engine.speculation.loops.contest import contend
 from edgeinfer.engine.speculation.loops.noise import draw_key, gumbel_of
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
 from edgeinfer.engine.speculation.loops.wins import win_chance
@@ -184,16 +186,29 @@ def _expand(tree, pointer, node):
             candidate.chance *= scale
             _push(tree, reach * candidate.chance, place)
         return
-    key, total = draw_key(tree.noise, tree.n_drawn + simd.load_int32(tree.depths + 4 * node)), np.float32(0.0)
+    for place in range(first, tree.n_candidates):
+        candidate_at(tree.candidates + place * CANDIDATE_BYTES).chance *= scale
+    key = draw_key(tree.noise, tree.n_drawn + simd.load_int32(tree.depths + 4 * node))
+    _look_up_wins(tree, acceptance, first, key)
+    if acceptance.contest != 0:
+        contend(tree, acceptance, contest_at(acceptance.contest), first, key)
+    for place in range(first, tree.n_candidates):
+        _push(tree, reach * candidate_at(tree.candidates + place * CANDIDATE_BYTES).win, place)
+
+
+@inline
+def _look_up_wins(tree, acceptance, first, key):
+    """Set the probability that each candidate is drawn, by its own noise alone."""
+    total = np.float32(0.0)
     for place in range(first, tree.n_candidates):
         candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
-        candidate.chance *= scale
         candidate.win = win_chance(acceptance, candidate.chance, gumbel_of(acceptance, key, candidate.token))
         total += candidate.win
     scale = _scale(total)
     for place in range(first, tree.n_candidates):
         candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
-        _push(tree, reach * scale * candidate.win, place)
+        candidate.win *= scale
+        candidate.looked_up = candidate.win
 
 
 @inline
