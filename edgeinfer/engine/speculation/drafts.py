@@ -21,7 +21,6 @@ from edgeinfer.backends import base
 from edgeinfer.engine.requests import noise
 from edgeinfer.engine.requests.drafting import Draft, DraftRequest, DraftRoom
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator, fill, start
-from edgeinfer.engine.speculation.contest import LEARN_AVERAGES, Contest
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.draft_rounds import DraftRounds
@@ -29,6 +28,7 @@ from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tabl
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
+from edgeinfer.engine.speculation.draw_ranking import LEARN_AVERAGES, DrawRanking
 from edgeinfer.engine.speculation.files import LEARNT, PRIMED, DraftFolder
 from edgeinfer.engine.speculation.pass_trees import PassTrees
 from edgeinfer.engine.speculation.priming import PACK
@@ -109,10 +109,10 @@ class ModelDrafts:
             if draft_model is not None:
                 likely = draft_model_drafter.LIKELIEST_ACCEPTANCE, draft_model_drafter.ASSUMED_SEEN
                 acceptance.assume(len(self.draft_sources) - 1, 0, *likely)
-        self.contest = Contest(list(self.buckets), n_vocab) if draft_model is None else None
+        self.ranking = DrawRanking(list(self.buckets), n_vocab) if draft_model is None else None
         """Ranks candidates of drawn text; it knows nothing of a draft model's."""
-        if self.contest is not None:
-            self.acceptance[True].rank_by(self.contest.address)
+        if self.ranking is not None:
+            self.acceptance[True].rank_by(self.ranking.address)
         self._rounds: DraftRounds | None = None
         if draft_model is not None:
             draft_model.prepare(library)

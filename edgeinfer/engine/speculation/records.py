@@ -45,7 +45,7 @@ NOISES = 32
 FIRST_NOISE, NOISE_STEP = -2.0, 0.3
 """FIRST_NOISE on, in steps of NOISE_STEP; of 1,500 numbers two lie outside."""
 UNITS, FACTS = 16, 10
-"""Units of the network of `loops.contest`, and facts that it gets beside what draft sources say."""
+"""Units of the network of `loops.ranking`, and facts that it gets beside what draft sources say."""
 LEAST_REST = 0.02
 """Least probability of all tokens that nobody proposed, there."""
 USUAL_UNIT, MOST_USUAL = 8.0, 0.99
@@ -141,7 +141,7 @@ CANDIDATE = np.dtype(
         ("chance", "f4"),  # probability that it follows, if the path reaches the node
         ("win", "f4"),  # the same with its noise known, where tokens are drawn:
         ("looked_up", "f4"),  # by the table of wins,
-        ("contested", "f4"),  # or by the network that knows its rivals
+        ("ranked", "f4"),  # or by the network that knows its rivals
         ("source", "i4"),
         ("buckets", "i4", (DRAFT_SOURCES,)),  # for each draft source, index of its bucket in the counts
     ]
@@ -161,12 +161,12 @@ ACCEPTANCE = np.dtype(
         ("wins", "i8"),  # float32[POINTS + 1, NOISES]: probability that a drawn token is the candidate, by its noise
         ("noises", "i8"),  # float32[NOISES]: the noise of each column
         ("gumbel_of", "i8"),  # float32[1 << SHARE_BITS]: Gumbel noise by the upper bits of its hash
-        ("contest", "i8"),  # CONTEST, or 0: candidates of draws are ranked by the table of wins
+        ("ranking", "i8"),  # RANKING, or 0: candidates of draws are ranked by the table of wins
     ]
 )
 """Used by `loops.acceptance`, `loops.wins` and `loops.noise`."""
 
-CONTEST = np.dtype(
+RANKING = np.dtype(
     [
         ("weights", "i8"),  # float32[FACTS + n_draft_sources + 2, UNITS]
         ("rows", "i8"),  # (int32 token, float32 mean)[1 << ROW_BITS, AVERAGED]
@@ -177,7 +177,7 @@ CONTEST = np.dtype(
         ("table_error", "f8"),  # and of what the table of wins says
     ]
 )
-"""Used by `loops.contest` and `loops.averages`."""
+"""Used by `loops.ranking` and `loops.averages`."""
 
 COUNT = np.dtype([("seen", "f4"), ("accepted", "f4"), ("logit", "f4"), ("unused", "f4")])
 JOINT = np.dtype([("key", "i4"), ("seen", "f4"), ("accepted", "f4"), ("unused", "f4")])

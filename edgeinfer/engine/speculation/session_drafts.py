@@ -16,12 +16,12 @@ import numpy as np
 from edgeinfer.engine.requests.drafting import Draft, DraftReport, DraftRequest, DraftRoom, RowReader, SourceCount, Walk
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.sampling import SamplingSettings
-from edgeinfer.engine.speculation.contest import LEARN_AVERAGES, penalty_of
 from edgeinfer.engine.speculation.draft_model import Follower
 from edgeinfer.engine.speculation.draft_rounds import DraftRounds, Draws, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.suffix import AutomatonCursor, split_texts
+from edgeinfer.engine.speculation.draw_ranking import LEARN_AVERAGES, penalty_of
 from edgeinfer.engine.speculation.records import (
     BEST,
     CANDIDATE,
@@ -140,8 +140,8 @@ class SessionDrafts:
                 learners.append((library.address(drafter.learn), tables[key].address))
             if drafter.read is not None:
                 readers.append((library.address(drafter.read), tables[key].address))
-        if self._shared.contest is not None:
-            learners.append((library.address(LEARN_AVERAGES), self._shared.contest.address))
+        if self._shared.ranking is not None:
+            learners.append((library.address(LEARN_AVERAGES), self._shared.ranking.address))
         self._draft_sources = np.array(draft_sources, np.int64).reshape(-1, 3)
         self._readers = np.array(readers, np.int64).reshape(-1, 2)
         self._learners = np.array(learners, np.int64).reshape(-1, 2)

@@ -1,6 +1,6 @@
 """How likely tokens were on average: two places after a token, and anywhere, by the model's kept logits.
 
-Memory: a CONTEST record; rows (int32 token, float32 mean)[1 << ROW_BITS, KEPT], chosen by the earlier token's lowest
+Memory: a RANKING record; rows (int32 token, float32 mean)[1 << ROW_BITS, KEPT], chosen by the earlier token's lowest
 bits; counts int32[1 << ROW_BITS]; usual float32[V], each mean times `scale`. Means decay, so that the latest text
 counts most. Tables of successors keep the last place alone; a mean over places says what a text is about.
 """
@@ -11,11 +11,11 @@ import numpy as np
 
 from edgeinfer.engine.speculation.loops.best import token_of
 from edgeinfer.engine.speculation.loops.paths import suffix_token, tree_at
-from edgeinfer.engine.speculation.records import AVERAGED, BEST, CONTEST, ROW_BITS, TOKEN_BITS
+from edgeinfer.engine.speculation.records import AVERAGED, BEST, RANKING, ROW_BITS, TOKEN_BITS
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
-contest_at = simd.record_at(CONTEST)
+ranking_at = simd.record_at(RANKING)
 ROW_BYTES = 8 * AVERAGED
 RATE = np.float32(0.05)
 USUAL_RATE = np.float32(0.002)
@@ -25,28 +25,28 @@ NEVER = np.float32(-80.0)
 
 
 @inline
-def _row(contest, earlier):
+def _row(ranking, earlier):
     """The address of what came two places after a token."""
-    return contest.rows + ROW_BYTES * (earlier & ((1 << ROW_BITS) - 1))
+    return ranking.rows + ROW_BYTES * (earlier & ((1 << ROW_BITS) - 1))
 
 
 def learn(state, pointer, node):
     """Add the node's highest logits to the means."""
-    tree, contest = tree_at(pointer), contest_at(state)
+    tree, ranking = tree_at(pointer), ranking_at(state)
     if tree.n_suffix < 2:
         return
     shares = simd.stack_space(64)
     _share(tree, shares)
-    row, rate = _row(contest, suffix_token(tree, 1)), _decay(contest, suffix_token(tree, 1))
-    if contest.scale > LARGEST_SCALE:
-        _shrink(contest, tree.n_vocab)
-    contest.scale /= np.float64(1.0) - USUAL_RATE
+    row, rate = _row(ranking, suffix_token(tree, 1)), _decay(ranking, suffix_token(tree, 1))
+    if ranking.scale > LARGEST_SCALE:
+        _shrink(ranking, tree.n_vocab)
+    ranking.scale /= np.float64(1.0) - USUAL_RATE
     for rank in range(BEST):
         token, share = token_of(simd.load_int32(tree.best + 4 * rank)), simd.load_float(shares + 4 * rank)
         if token < tree.n_vocab:
             _add(row, token, rate * share)
-            at = contest.usual + 4 * token
-            simd.store_float(at, simd.load_float(at) + np.float32(contest.scale) * USUAL_RATE * share)
+            at = ranking.usual + 4 * token
+            simd.store_float(at, simd.load_float(at) + np.float32(ranking.scale) * USUAL_RATE * share)
 
 
 @inline
@@ -61,12 +61,12 @@ def _share(tree, shares):
 
 
 @inline
-def _decay(contest, earlier):
+def _decay(ranking, earlier):
     """Lower the means of a row; returns the weight of the new place."""
-    at = contest.counts + 4 * (earlier & ((1 << ROW_BITS) - 1))
+    at = ranking.counts + 4 * (earlier & ((1 << ROW_BITS) - 1))
     count = min(simd.load_int32(at) + 1, 1 << 20)
     simd.store_int32(at, count)
-    rate, row = max(np.float32(1.0) / np.float32(count), RATE), _row(contest, earlier)
+    rate, row = max(np.float32(1.0) / np.float32(count), RATE), _row(ranking, earlier)
     for place in range(AVERAGED):
         own = row + 8 * place + 4
         simd.store_float(own, simd.load_float(own) * (np.float32(1.0) - rate))
@@ -90,19 +90,19 @@ def _add(row, token, share):
 
 
 @inline
-def _shrink(contest, n_vocab):
+def _shrink(ranking, n_vocab):
     """Make the scale 1 again, before means exceed what a float32 holds."""
-    factor = np.float32(np.float64(1.0) / contest.scale)
+    factor = np.float32(np.float64(1.0) / ranking.scale)
     for token in range(n_vocab):
-        at = contest.usual + 4 * token
+        at = ranking.usual + 4 * token
         simd.store_float(at, simd.load_float(at) * factor)
-    contest.scale = 1.0
+    ranking.scale = 1.0
 
 
 @inline
-def two_after(contest, earlier, token):
+def two_after(ranking, earlier, token):
     """The mean probability of a token two places after an earlier one."""
-    row, found = _row(contest, earlier), np.float32(0.0)
+    row, found = _row(ranking, earlier), np.float32(0.0)
     for place in range(AVERAGED):
         if simd.load_int32(row + 8 * place) == token:
             found = max(found, simd.load_float(row + 8 * place + 4))
@@ -110,6 +110,6 @@ def two_after(contest, earlier, token):
 
 
 @inline
-def usual(contest, token):
+def usual(ranking, token):
     """The mean probability of a token."""
-    return simd.load_float(contest.usual + 4 * token) / np.float32(contest.scale)
+    return simd.load_float(ranking.usual + 4 * token) / np.float32(ranking.scale)

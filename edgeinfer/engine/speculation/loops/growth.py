@@ -19,10 +19,10 @@ from edgeinfer.engine.speculation.loops.acceptance import (
     estimate,
     strongest,
 )
-from edgeinfer.engine.speculation.loops.averages import contest_at
-from edgeinfer.engine.speculation.loops.contest import contend
+from edgeinfer.engine.speculation.loops.averages import ranking_at
 from edgeinfer.engine.speculation.loops.noise import draw_key, gumbel_of
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
+from edgeinfer.engine.speculation.loops.ranking import rank
 from edgeinfer.engine.speculation.loops.wins import win_chance
 from edgeinfer.engine.speculation.records import BUCKETS_OFFSET, EACH, MOST, OTHERS, PASS, SILENT, SUFFIX
 from edgeinfer.jit import simd
@@ -190,8 +190,8 @@ def _expand(tree, pointer, node):
         candidate_at(tree.candidates + place * CANDIDATE_BYTES).chance *= scale
     key = draw_key(tree.noise, tree.n_drawn + simd.load_int32(tree.depths + 4 * node))
     _look_up_wins(tree, acceptance, first, key)
-    if acceptance.contest != 0:
-        contend(tree, acceptance, contest_at(acceptance.contest), first, key)
+    if acceptance.ranking != 0:
+        rank(tree, acceptance, ranking_at(acceptance.ranking), first, key)
     for place in range(first, tree.n_candidates):
         _push(tree, reach * candidate_at(tree.candidates + place * CANDIDATE_BYTES).win, place)
 

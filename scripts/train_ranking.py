@@ -1,9 +1,9 @@
-"""Trains what ranks the candidates of drawn text, `contest_weights.npz`, from what drafting knew at every draw.
+"""Trains what ranks the candidates of drawn text, `ranking_weights.npz`, from what drafting knew at every draw.
 
-Run from the repository root: `python scripts/train_contest.py MODEL.gguf [--out FILE] [--every 3]`. The model answers
+Run from the repository root: `python scripts/train_ranking.py MODEL.gguf [--out FILE] [--every 3]`. The model answers
 conversations of `make_starting_counts.py`, none of which comes from a benchmark, each once as `chat` does by default
 and once without penalties, and drafts as at a first start. Noted at every token: the facts of each candidate, as
-`loops.contest` has them, and its probability. Training draws noise anew for every step, so each place teaches many
+`loops.ranking` has them, and its probability. Training draws noise anew for every step, so each place teaches many
 draws. No fact depends on a vocabulary or a model. Takes some minutes; `python scripts/replay_drafts.py MODEL QUESTIONS`
 shows how much is accepted.
 """
@@ -24,8 +24,8 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Options
 from edgeinfer.engine.requests.sampling import Distribution, SamplingSettings
-from edgeinfer.engine.speculation.contest import CONTEST_WEIGHTS, penalty_of
 from edgeinfer.engine.speculation.drafts import ModelDrafts
+from edgeinfer.engine.speculation.draw_ranking import RANKING_WEIGHTS, penalty_of
 from edgeinfer.engine.speculation.records import EACH, FACTS, LEAST_REST, MOST_USUAL, ROW_BITS, UNITS, USUAL_UNIT
 from edgeinfer.graph.step import Floats
 
@@ -93,18 +93,18 @@ class WatchedWay(Way):
 def facts_of(
     drafts: ModelDrafts, candidates: NDArray[np.void], text: Sequence[int], window: tuple[int, float]
 ) -> Floats:
-    """The facts of a node's candidates, as `loops.contest` has them, their noise 0: float32[n, FACTS + sources]."""
-    acceptance, contest = drafts.acceptance[True], drafts.contest
-    assert contest is not None
+    """The facts of a node's candidates, as `loops.ranking` has them, their noise 0: float32[n, FACTS + sources]."""
+    acceptance, ranking = drafts.acceptance[True], drafts.ranking
+    assert ranking is not None
     table, tokens, chances = acceptance._tables[1], candidates["token"], candidates["chance"]
     own = logit(table, chances)
     top, second = np.append(-np.sort(-own), np.full(2, -8.0))[:2]
     rest = logit(table, np.maximum(1 - chances.sum(keepdims=True), np.float32(LEAST_REST)))[0]
     n_last, strength = window
     penalised = np.isin(tokens, text[-n_last:]) * strength if n_last else np.zeros(len(tokens))
-    row = contest.means[(text[-2] if len(text) > 1 else text[-1]) & ((1 << ROW_BITS) - 1)]
+    row = ranking.means[(text[-2] if len(text) > 1 else text[-1]) & ((1 << ROW_BITS) - 1)]
     two_after = np.where(tokens[:, None] == row["token"], row["mean"], 0).max(1)
-    usual = np.minimum(USUAL_UNIT * contest.usual[tokens] / contest.scale, MOST_USUAL)
+    usual = np.minimum(USUAL_UNIT * ranking.usual[tokens] / ranking.scale, MOST_USUAL)
     said = acceptance.counts["logit"][candidates["buckets"][:, : len(drafts.draft_sources)]]
     one = np.ones(len(tokens))
     columns = [one, one * rest, one * top, one * second, own, own - top, 0 * one, penalised]
@@ -184,7 +184,7 @@ def record(model: Path, every: int) -> tuple[Places, list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path)
-    parser.add_argument("--out", type=Path, default=ROOT / "edgeinfer" / "engine" / "speculation" / CONTEST_WEIGHTS)
+    parser.add_argument("--out", type=Path, default=ROOT / "edgeinfer" / "engine" / "speculation" / RANKING_WEIGHTS)
     parser.add_argument("--every", type=int, default=3, help="only every N-th conversation")
     options = parser.parse_args()
     places, names = record(options.model, options.every)

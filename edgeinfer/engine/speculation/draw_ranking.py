@@ -1,4 +1,4 @@
-"""What `loops.contest` needs to rank the candidates of drawn text: weights, means of logits, how strong penalties are.
+"""What `loops.ranking` needs to rank the candidates of drawn text: weights, means of logits, how strong penalties are.
 
 In: names of draft sources, settings of a text. Out: records that the loops read. Weights are the same for all models:
 they weigh what is counted for each. Knows no texts; the means are forgotten with the model.
@@ -14,11 +14,11 @@ import numpy as np
 
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.speculation.drafters import loop
-from edgeinfer.engine.speculation.records import AVERAGED, CONTEST, FACTS, ROW_BITS, UNITS
+from edgeinfer.engine.speculation.records import AVERAGED, FACTS, RANKING, ROW_BITS, UNITS
 from edgeinfer.graph.step import Floats
 
-CONTEST_WEIGHTS = "contest_weights.npz"
-"""Written by `scripts/train_contest.py`."""
+RANKING_WEIGHTS = "ranking_weights.npz"
+"""Written by `scripts/train_ranking.py`."""
 LEARN_AVERAGES = loop("averages", "learn")
 MOST_PENALISED = 256
 """Penalties that look at more tokens are taken to look at the last ones."""
@@ -27,7 +27,7 @@ USUAL_PENALTY, USUAL_LOGITS = 1.1, 1.5
 MOST_PENALTY = 3.0
 
 
-class Contest:
+class DrawRanking:
     """Weights, and means of what a model's passes gave. `draft_sources`: all names, in order."""
 
     def __init__(self, draft_sources: Sequence[str], n_vocab: int) -> None:
@@ -35,7 +35,7 @@ class Contest:
         self.means = np.zeros((1 << ROW_BITS, AVERAGED), np.dtype([("token", "i4"), ("mean", "f4")]))
         self._counts = np.zeros(1 << ROW_BITS, np.int32)
         self.usual = np.zeros(n_vocab, np.float32)
-        self._record = np.zeros(1, CONTEST)
+        self._record = np.zeros(1, RANKING)
         self._record["weights"], self._record["rows"] = self.weights.ctypes.data, self.means.ctypes.data
         self._record["counts"], self._record["usual"] = self._counts.ctypes.data, self.usual.ctypes.data
         self.scale = 1.0
@@ -61,7 +61,7 @@ class Contest:
 
 def _weights(draft_sources: Sequence[str]) -> Floats:
     """The weights for these draft sources: float32[FACTS + n + 2, UNITS]. What unknown ones say counts nothing."""
-    with (importlib.resources.files(__package__) / CONTEST_WEIGHTS).open("rb") as file, np.load(file) as arrays:
+    with (importlib.resources.files(__package__) / RANKING_WEIGHTS).open("rb") as file, np.load(file) as arrays:
         own = dict(zip(arrays["draft_sources"].tolist(), arrays["sources"], strict=True))
         facts, sums, others = arrays["facts"], arrays["sums"], arrays["others"]
     unknown = np.zeros(UNITS, np.float32)

@@ -1,4 +1,4 @@
-"""Candidates of drawn text contend with each other: the network against NumPy, its facts, and where the table stays."""
+"""Candidates of drawn text rank with each other: the network against NumPy, its facts, and where the table stays."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from edgeinfer.engine.requests.drafting import Walk
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.sampling import Distribution, SamplingSettings
-from edgeinfer.engine.speculation.contest import MOST_PENALISED, Contest, penalty_of
 from edgeinfer.engine.speculation.drafts import ModelDrafts
+from edgeinfer.engine.speculation.draw_ranking import MOST_PENALISED, DrawRanking, penalty_of
 from edgeinfer.engine.speculation.records import (
     AVERAGED,
     FACTS,
@@ -59,8 +59,8 @@ def path_to(session: SessionDrafts, node: int) -> list[int]:
 
 def wins_of(drafts: ModelDrafts, session: SessionDrafts, node: int, settings: SamplingSettings | None) -> Floats:
     """The probabilities of a node's candidates, in NumPy."""
-    contest, acceptance = drafts.contest, drafts.acceptance[True]
-    assert contest is not None
+    ranking, acceptance = drafts.ranking, drafts.acceptance[True]
+    assert ranking is not None
     first, count = session._arrays["offers"][node]
     own = session._arrays["candidates"][first : first + count]
     text, tokens = path_to(session, node), own["token"]
@@ -70,14 +70,14 @@ def wins_of(drafts: ModelDrafts, session: SessionDrafts, node: int, settings: Sa
     gumbels = -np.log(NOISE.exponentials(len(text) - 200, tokens.astype(np.int64)))
     n_penalised, penalty = penalty_of(settings)
     penalised = penalty * np.isin(tokens, text[max(0, len(text) - n_penalised) :])
-    row = contest.means[text[-2]]
+    row = ranking.means[text[-2]]
     two_after = np.array([max([0.0, *row["mean"][row["token"] == token]]) for token in tokens])
-    usual = logits(np.minimum(USUAL_UNIT * contest.usual[tokens] / contest.scale, MOST_USUAL))
+    usual = logits(np.minimum(USUAL_UNIT * ranking.usual[tokens] / ranking.scale, MOST_USUAL))
     said = acceptance.counts["logit"][own["buckets"][:, : len(drafts.draft_sources)]]
     one = np.ones(count)
     facts = [one, rest * one, top * one, second * one, estimates, estimates - top, gumbels, penalised]
-    units = np.stack([*facts, logits(two_after), usual, *said.T], 1) @ contest.weights[:-2]
-    scores = np.append(np.maximum(units, 0) @ contest.weights[-2], contest.weights[-1, :4] @ [1, rest, top, second])
+    units = np.stack([*facts, logits(two_after), usual, *said.T], 1) @ ranking.weights[:-2]
+    scores = np.append(np.maximum(units, 0) @ ranking.weights[-2], ranking.weights[-1, :4] @ [1, rest, top, second])
     shares = np.exp(scores - scores.max())
     return np.asarray(shares[:-1] / shares.sum())
 
@@ -89,30 +89,30 @@ def test_the_network_is_what_numpy_makes_of_the_same_facts(settings: SamplingSet
     for node in range(n_nodes):
         first, count = session._arrays["offers"][node]
         if count:
-            wins = session._arrays["candidates"]["contested"][first : first + count]
+            wins = session._arrays["candidates"]["ranked"][first : first + count]
             assert wins == pytest.approx(wins_of(drafts, session, node, settings), abs=0.02)
             checked += 1
     assert checked > 4
 
 
-@pytest.mark.parametrize(("error", "table_error", "name"), [(0.2, 0.3, "contested"), (0.3, 0.2, "looked_up")])
+@pytest.mark.parametrize(("error", "table_error", "name"), [(0.2, 0.3, "ranked"), (0.3, 0.2, "looked_up")])
 def test_candidates_are_ranked_by_what_was_closer_lately(error: float, table_error: float, name: str) -> None:
     drafts, session = drafted()
-    assert drafts.contest is not None
-    drafts.contest._record["error"], drafts.contest._record["table_error"] = error, table_error
+    assert drafts.ranking is not None
+    drafts.ranking._record["error"], drafts.ranking._record["table_error"] = error, table_error
     draft = session.draft(TEXT[:200], 16, 8)
     candidates = session._arrays["candidates"][: int(session._fields["n_candidates"])]
     assert (candidates["win"] == candidates[name]).all()
-    assert (candidates["contested"] != candidates["looked_up"]).any()
+    assert (candidates["ranked"] != candidates["looked_up"]).any()
     best = candidates[candidates["node"] == 0]
     assert draft.tokens[1] == best["token"][best["win"].argmax()]
 
 
 def test_how_far_off_both_were_is_learnt_from_what_is_drawn() -> None:
     drafts, session = drafted()
-    contest, errors = drafts.contest, {"contested": 0.0, "looked_up": 0.0}
-    assert contest is not None
-    contest._record["error"] = contest._record["table_error"] = 0.0
+    ranking, errors = drafts.ranking, {"ranked": 0.0, "looked_up": 0.0}
+    assert ranking is not None
+    ranking._record["error"] = ranking._record["table_error"] = 0.0
     drawn = Distribution(np.array([3, TEXT[200]]), np.array([0.5, 0.5]))
     for _ in range(5):
         draft = session.draft(TEXT[:200], 16, 8)
@@ -122,9 +122,9 @@ def test_how_far_off_both_were_is_learnt_from_what_is_drawn() -> None:
         for name in errors:
             squares = (own[name].astype(float) - (own["token"] == TEXT[200])) ** 2
             errors[name] += 0.01 * (squares.sum() - errors[name])
-    assert float(contest._record["error"][0]) == pytest.approx(errors["contested"], rel=1e-4)
-    assert float(contest._record["table_error"][0]) == pytest.approx(errors["looked_up"], rel=1e-4)
-    assert errors["contested"] > 0
+    assert float(ranking._record["error"][0]) == pytest.approx(errors["ranked"], rel=1e-4)
+    assert float(ranking._record["table_error"][0]) == pytest.approx(errors["looked_up"], rel=1e-4)
+    assert errors["ranked"] > 0
 
 
 def test_penalties_lower_what_the_text_had_a_short_while_ago() -> None:
@@ -136,7 +136,7 @@ def test_penalties_lower_what_the_text_had_a_short_while_ago() -> None:
         own = session._arrays["candidates"][: session._arrays["offers"][0][1]]
         recent = np.isin(own["token"], TEXT[200 - 64 : 200])
         assert recent.any()
-        sums.append(float(own["contested"][recent].sum()))
+        sums.append(float(own["ranked"][recent].sum()))
     assert sums[1] < sums[0]
 
 
@@ -164,8 +164,8 @@ def packed(tokens: Sequence[int], gaps: Sequence[int]) -> np.ndarray:
 def test_means_of_kept_logits_are_those_of_plain_python() -> None:
     """Rows of more tokens than a mean has room for, until the scale of all means is made small again."""
     drafts, draw = model_drafts(fixed=1), np.random.default_rng(4)
-    session, contest = drafts.session(), drafts.contest
-    assert contest is not None
+    session, ranking = drafts.session(), drafts.ranking
+    assert ranking is not None
     means: dict[int, float] = {}
     usual = np.zeros(300)
     for number in range(40):
@@ -177,8 +177,8 @@ def test_means_of_kept_logits_are_those_of_plain_python() -> None:
         shares = np.exp(-gaps / 16) / np.exp(-gaps / 16).sum()
         session._arrays["rows"][0] = packed(tokens.tolist(), gaps.tolist())
         if number == 20:
-            contest.usual *= 2e20 / contest.scale
-            contest.scale = 2e20
+            ranking.usual *= 2e20 / ranking.scale
+            ranking.scale = 2e20
         learn_one(session)
         rate = max(1 / (number + 1), 0.05)
         means = {token: mean * (1 - rate) for token, mean in means.items()}
@@ -191,13 +191,13 @@ def test_means_of_kept_logits_are_those_of_plain_python() -> None:
                     continue
                 del means[rarest]
             means[token] = means.get(token, 0.0) + rate * share
-    row = contest.means[5]
+    row = ranking.means[5]
     kept = {int(token): float(mean) for token, mean in row.tolist() if mean > 0}
     assert kept == pytest.approx(means, rel=1e-3)
     assert len(kept) == AVERAGED
-    assert contest.usual / contest.scale == pytest.approx(usual, rel=1e-3, abs=1e-7)
-    assert contest.scale < 2
-    assert not contest.means[np.arange(len(contest.means)) != 5]["mean"].any()
+    assert ranking.usual / ranking.scale == pytest.approx(usual, rel=1e-3, abs=1e-7)
+    assert ranking.scale < 2
+    assert not ranking.means[np.arange(len(ranking.means)) != 5]["mean"].any()
 
 
 def learn_one(session: SessionDrafts) -> None:
@@ -209,22 +209,22 @@ def learn_one(session: SessionDrafts) -> None:
 
 def test_weights_belong_to_the_draft_sources_that_they_were_made_with() -> None:
     names = list(model_drafts().buckets)
-    usual = Contest(names, 300).weights
+    usual = DrawRanking(names, 300).weights
     assert usual.shape == (FACTS + len(names) + 2, UNITS)
     assert np.isfinite(usual).all()
     assert usual[FACTS:-2].any(1).all()
-    other = Contest(["new", *reversed(names)], 300).weights
+    other = DrawRanking(["new", *reversed(names)], 300).weights
     assert not other[FACTS].any()
     assert (other[FACTS + 1 : -2] == usual[FACTS:-2][::-1]).all()
     assert (other[:FACTS] == usual[:FACTS]).all()
     assert (other[-2:] == usual[-2:]).all()
 
 
-def test_greedy_trees_know_nothing_of_the_contest() -> None:
+def test_greedy_trees_know_nothing_of_the_ranking_of_draws() -> None:
     trees = []
     for factor in (1.0, -3.0):
         drafts = model_drafts(fixed=16)
-        assert drafts.contest is not None
-        drafts.contest.weights *= np.float32(factor)
+        assert drafts.ranking is not None
+        drafts.ranking.weights *= np.float32(factor)
         trees.append([draft.tokens.tolist() for draft in follow(drafts.session(), TEXT, 100)])
     assert trees[0] == trees[1]

@@ -1,12 +1,12 @@
 """The probability that a drawn token is each candidate of a node, given the noise that all of them have in that draw.
 
-Memory: a CONTEST record, its weights float32[FACTS + n_draft_sources + 2, UNITS]. The token drawn is the one with the
+Memory: a RANKING record, its weights float32[FACTS + n_draft_sources + 2, UNITS]. The token drawn is the one with the
 highest ln p + g (`requests.noise`). Estimates of p are uncertain, so the highest estimate + g need not win; but the
 noise of rivals is known as well as a candidate's own: unlucky rivals leave it more. A small network gives each
 candidate a score from its estimate, what each draft source says of it, means of earlier logits, penalties, its noise
 and its node, and another score to all tokens that nobody proposed; probabilities are proportional to e^score. Rows: the
-weights of a layer of UNITS rectified units, for each fact (`contend`, `_score`), then for each draft source; the
-weights of the units' sum; and those of the other tokens, the first four. Made by `scripts/train_contest.py`. Weights do
+weights of a layer of UNITS rectified units, for each fact (`rank`, `_score`), then for each draft source; the
+weights of the units' sum; and those of the other tokens, the first four. Made by `scripts/train_ranking.py`. Weights do
 not learn, as the table of `loops.wins` does: in a text unlike all that they were made from, that table may be closer to
 what is drawn, so candidates are ranked by whichever was closer lately.
 """
@@ -32,7 +32,7 @@ ERROR_RATE = 0.01
 
 
 @inline
-def contend(tree, acceptance, contest, first, key):
+def rank(tree, acceptance, ranking, first, key):
     """Set the probability that each candidate from `first` on is the token of the draw with this key."""
     scores, total = simd.stack_space(128), np.float32(0.0)
     top, second = np.float32(-LOGIT_RANGE), np.float32(-LOGIT_RANGE)
@@ -42,30 +42,30 @@ def contend(tree, acceptance, contest, first, key):
         second = max(second, min(top, own))
         top = max(top, own)
         total += chance
-    rest, weights = logit_of(acceptance, max(np.float32(1.0) - total, np.float32(LEAST_REST))), contest.weights
+    rest, weights = logit_of(acceptance, max(np.float32(1.0) - total, np.float32(LEAST_REST))), ranking.weights
     node = _weighed(weights, 1, rest, _weighed(weights, 2, top, _weighed(weights, 3, second, simd.load(weights))))
     for lane in range(0, EACH, 16):
         simd.store(scores + 4 * lane, simd.splat(ABSENT))
     others = _others(weights + ROW * (FACTS + tree.n_draft_sources + 1), rest, top, second)
     highest = others
     for place in range(first, tree.n_candidates):
-        score = _score(tree, acceptance, contest, place, key, top, node)
+        score = _score(tree, acceptance, ranking, place, key, top, node)
         simd.store_float(scores + 4 * (place - first), score)
         highest = max(highest, score)
-    _share(tree, first, scores, highest, others, contest.error <= contest.table_error)
+    _share(tree, first, scores, highest, others, ranking.error <= ranking.table_error)
 
 
 @inline
-def note_drawn(tree, contest, first, count, drawn):
+def note_drawn(tree, ranking, first, count, drawn):
     """Learn from a drawn token how far off the network and the table of wins were at a node."""
     error = table_error = np.float32(0.0)
     for place in range(first, first + count):
         candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
         won = np.float32(1.0) if candidate.token == drawn else np.float32(0.0)
-        error += (candidate.contested - won) * (candidate.contested - won)
+        error += (candidate.ranked - won) * (candidate.ranked - won)
         table_error += (candidate.looked_up - won) * (candidate.looked_up - won)
-    contest.error += ERROR_RATE * (error - contest.error)
-    contest.table_error += ERROR_RATE * (table_error - contest.table_error)
+    ranking.error += ERROR_RATE * (error - ranking.error)
+    ranking.table_error += ERROR_RATE * (table_error - ranking.table_error)
 
 
 @inline
@@ -75,9 +75,9 @@ def _weighed(weights, row, fact, before):
 
 
 @inline
-def _score(tree, acceptance, contest, place, key, top, node):
+def _score(tree, acceptance, ranking, place, key, top, node):
     """The score of a candidate. `node`: what its node adds to each unit."""
-    at, weights = tree.candidates + place * CANDIDATE_BYTES, contest.weights
+    at, weights = tree.candidates + place * CANDIDATE_BYTES, ranking.weights
     candidate = candidate_at(at)
     own, token = logit_of(acceptance, candidate.chance), candidate.token
     units = _weighed(weights, 5, own - top, _weighed(weights, 4, own, node))
@@ -85,8 +85,8 @@ def _score(tree, acceptance, contest, place, key, top, node):
     if _is_penalised(tree, candidate):
         units = _weighed(weights, 7, np.float32(tree.penalty), units)
     earlier = suffix_token(tree, 1) if tree.n_suffix > 1 else suffix_token(tree, 0)
-    units = _weighed(weights, 8, logit_of(acceptance, two_after(contest, earlier, token)), units)
-    scaled = min(np.float32(USUAL_UNIT) * usual(contest, token), np.float32(MOST_USUAL))
+    units = _weighed(weights, 8, logit_of(acceptance, two_after(ranking, earlier, token)), units)
+    scaled = min(np.float32(USUAL_UNIT) * usual(ranking, token), np.float32(MOST_USUAL))
     units = _weighed(weights, 9, logit_of(acceptance, scaled), units)
     for draft_source in range(tree.n_draft_sources):
         units = _weighed(weights, FACTS + draft_source, bucket_count(acceptance, at, draft_source).logit, units)
@@ -124,6 +124,6 @@ def _share(tree, first, scores, highest, others, is_better):
     share = np.float32(1.0) / (simd.sum_lanes(total) + rest)
     for place in range(first, tree.n_candidates):
         candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
-        candidate.contested = simd.load_float(scores + 4 * (place - first)) * share
+        candidate.ranked = simd.load_float(scores + 4 * (place - first)) * share
         if is_better:
-            candidate.win = candidate.contested
+            candidate.win = candidate.ranked
