@@ -1,4 +1,4 @@
-"""Candidates of drawn text rank with each other: the network against NumPy, its facts, and where the table stays."""
+"""Candidates of drawn text, ranked with all their noise known: against NumPy, facts, and where the table stays."""
 
 from __future__ import annotations
 
