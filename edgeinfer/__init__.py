@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats as Stats
     from edgeinfer.engine.scheduler.stream import TextStream as TextStream
     from edgeinfer.engine.scheduler.token_choice import TokenLogprobs as TokenLogprobs
+    from edgeinfer.engine.scoring import Score as Score
     from edgeinfer.engine.session import Session as Session
     from edgeinfer.errors import BadBundle as BadBundle
     from edgeinfer.errors import BadFlag as BadFlag
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import EdgeInferError as EdgeInferError
     from edgeinfer.errors import EngineClosed as EngineClosed
     from edgeinfer.errors import ModelNotFound as ModelNotFound
+    from edgeinfer.errors import OtherKindOfModel as OtherKindOfModel
     from edgeinfer.errors import PackFailed as PackFailed
     from edgeinfer.errors import SessionsFailed as SessionsFailed
     from edgeinfer.errors import SessionsUnwritable as SessionsUnwritable
@@ -71,12 +73,14 @@ __all__ = [
     "Message",
     "ModelInfo",
     "ModelNotFound",
+    "OtherKindOfModel",
     "PackFailed",
     "Prompt",
     "PromptRows",
     "QueueStats",
     "RequestProgress",
     "SamplingSettings",
+    "Score",
     "Session",
     "SessionsFailed",
     "SessionsUnwritable",
@@ -108,6 +112,7 @@ def _home(name: str) -> str:
         "Prompt": "engine.scheduler.batcher",
         "PromptRows": "engine.requests.prompt_rows",
         "SamplingSettings": "engine.requests.sampling",
+        "Score": "engine.scoring",
         "Session": "engine.session",
         "Stats": "engine.scheduler.stats",
         "TextStream": "engine.scheduler.stream",

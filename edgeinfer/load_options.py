@@ -23,6 +23,7 @@ from edgeinfer.setting_values import (
     core_list,
     cost_curve,
     device_names,
+    disk_space,
     kv_kind,
     memory_budget,
     number,
@@ -36,6 +37,7 @@ from edgeinfer.setting_values import (
     whole,
 )
 from edgeinfer.steps import Progress, no_progress
+from edgeinfer.text_values import size_in_bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,6 +125,15 @@ class LoadOptions:
         switch,
         setting_default=True,
     )
+    prefix_cache: bool = option(
+        False,
+        "Keep on disk what the model has read, so that no later prompt that begins with it is read again.",
+        switch,
+        setting_default=True,
+    )
+    prefix_space: str = option(
+        "2GB", "Disk space for prefixes of all models; the least recently used go first.", disk_space, "SIZE"
+    )
     threads: int | None = option(
         None, "Number of worker threads.", unset_or(whole(at_least=1)), "N", "one per usable core"
     )
@@ -179,6 +190,16 @@ class LoadOptions:
     def adapters(self) -> tuple[AdapterChoice, ...]:
         """The adapters named in `lora`."""
         return adapter_choices(self.lora)
+
+    def with_adapters(self, files: Sequence[Path]) -> LoadOptions:
+        """These options with adapters of the model's own, before those named in `lora`."""
+        return dataclasses.replace(self, lora=(*files, *self.lora)) if files else self
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Disk space for prefixes; 0: none are kept there."""
+        is_kept = self.prefix_cache and self.prefix_space != "0"
+        return size_in_bytes(self.prefix_space, 0) if is_kept else 0
 
     @property
     def core_numbers(self) -> tuple[int, ...] | None:

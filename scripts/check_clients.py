@@ -38,6 +38,7 @@ PACKAGES = {
     "llm": ["llm", "llm-ollama"],
     "aider": ["aider-chat"],
     "oterm": ["oterm"],
+    "lm_eval": ["lm-eval[api]"],
     "open_webui": ["open-webui"],
 }
 """What a client's environment has; the first one is what the version is told of."""

@@ -168,9 +168,9 @@ def _kernels() -> None:
 def uncollected() -> Iterator[None]:
     """For texts that are nested too deeply: nothing is collected where the stack ends, for finalizers fail there.
 
-    They may be those of earlier tests, and what they had to give back (locks, say) later ones would wait for.
+    They may be those of earlier tests, and what they had to give back (locks, say) later ones would wait for. Nor is
+    anything collected before: that takes a second in a process that has run thousands of tests.
     """
-    gc.collect()
     gc.disable()
     yield
     gc.enable()

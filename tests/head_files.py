@@ -129,11 +129,11 @@ ASSISTANTS = {"assistant": ("gemma4-f32.gguf", 2), "assistant-small": ("gemma4-s
 
 
 def write_assistant(
-    model: Path, path: Path, *, seed: int = 0, width: int = 48, window: int = 0, given: int = 0
+    model: Path, path: Path, *, seed: int = 0, width: int = 48, window: int = 0, given: int = 0, n_groups: int = 0
 ) -> Path:
     """An assistant of random weights for a Gemma 4: two layers with a window and one without, as wide as `width`.
 
-    `window`, `given`: another window, or wider rows, than the model's.
+    `window`, `given`: another window, or wider rows, than the model's. `n_groups`: of tokens, as in small assistants.
     """
     reader, rng, kind, ffn = gguf.GGUFReader(model), np.random.default_rng(seed), "gemma4-assistant", 64
     keys = {name.removeprefix("gemma4."): field.contents() for name, field in reader.fields.items()}
@@ -182,6 +182,9 @@ def write_assistant(
         writer.add_tensor(f"{name}.weight", _values(rng, shape) * np.float32(tame))
     factors = next(tensor for tensor in reader.tensors if tensor.name == "rope_freqs.weight")
     writer.add_tensor("rope_freqs.weight", np.array(factors.data))
+    if n_groups:
+        writer.add_tensor("masked_embd_centroids.weight", _values(rng, (n_groups, width)))
+        writer.add_tensor("masked_embd_ordering", rng.permutation(vocabulary).astype(np.int64))
     _write(writer)
     return path
 
@@ -226,6 +229,29 @@ def write_apart(model: Path, path: Path, n_blocks: int = 1) -> Path:
     return path
 
 
+def write_deep(model: Path, path: Path, times: int) -> Path:
+    """A model with all layers of another one, so many times over; the head inside it stays the last block."""
+    reader = gguf.GGUFReader(model)
+    kind = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(path, kind)
+    count, held = (reader.fields.get(f"{kind}.{key}") for key in ("block_count", GUESSING))
+    assert count is not None
+    n_blocks = count.contents()
+    n_layers = n_blocks - (held.contents() if held else 0)
+    _copy_fields(reader, writer, kind, -1, repeated=(n_blocks, n_layers, times))
+    for tensor in reader.tensors:
+        start, number, rest = tensor.name.partition(".")[0], *tensor.name.partition(".")[2].partition(".")[::2]
+        names = [tensor.name]
+        if start == "blk":
+            first = int(number)
+            places = range(first, times * n_layers, n_layers) if first < n_layers else [first + (times - 1) * n_layers]
+            names = [f"blk.{place}.{rest}" for place in places]
+        for name in names:
+            writer.add_tensor(name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
+    _write(writer)
+    return path
+
+
 def write_sure_head(model: Path, path: Path, n_blocks: int = 1) -> Path:
     """The same, but neither the model nor its head looks back: both give for a token what its embedding alone says."""
     middle = path.with_suffix(".random.gguf")
@@ -254,8 +280,18 @@ def _write(writer: gguf.GGUFWriter) -> None:
     writer.close()
 
 
-def _copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, kind: str, n_layers: int, n_blocks: int = 1) -> None:
-    """All keys, with blocks after `n_layers`: arrays with a value for each layer get more; -1: as they are."""
+def _copy_fields(
+    reader: gguf.GGUFReader,
+    writer: gguf.GGUFWriter,
+    kind: str,
+    n_layers: int,
+    n_blocks: int = 1,
+    repeated: tuple[int, int, int] = (0, 0, 1),
+) -> None:
+    """All keys, with blocks after `n_layers`: arrays with a value for each layer get more; -1: as they are.
+
+    `repeated`: blocks of the file, and how many of them are there how many times.
+    """
     skipped = {"general.architecture"} | ({f"{kind}.block_count", f"{kind}.{GUESSING}"} if n_layers >= 0 else set())
     for field in reader.fields.values():
         if field.name.startswith("GGUF.") or field.name in skipped:
@@ -264,6 +300,11 @@ def _copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, kind: str, n_
         by_layer = field.name.startswith(f"{kind}.") and "sections" not in field.name
         if form is gguf.GGUFValueType.ARRAY and by_layer and len(value) == n_layers:
             value = [*value, *[value[-1]] * n_blocks]
+        blocks, again, times = repeated
+        if form is gguf.GGUFValueType.ARRAY and by_layer and len(value) == blocks:
+            value = [*value[:again] * times, *value[again:]]
+        if field.name == f"{kind}.block_count":
+            value += again * (times - 1)
         inner = field.types[-1] if form is gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(field.name, value, form, sub_type=inner)
     if n_layers >= 0:

@@ -115,7 +115,7 @@ def stats_text(stats: Stats) -> str:
     return " | ".join(
         [
             f"{counted(stats.n_generated, 'token')}, {_number(stats.decode_tok_s)} tok/s",
-            f"prompt {stats.n_prompt} ({stats.n_cached} cached), {_number(stats.prefill_tok_s)} tok/s",
+            f"prompt {stats.n_prompt} ({_cached(stats)}), {_number(stats.prefill_tok_s)} tok/s",
             f"first token after {_number(stats.ttft_s, 3)} s",
             f"{_number(stats.accepted_per_step, 2)} tokens per step{_drafts(stats)}",
             *([] if joules is None else [f"{joules:.3g} J/token"]),
@@ -124,6 +124,11 @@ def stats_text(stats: Stats) -> str:
             stats.finish_reason,
         ]
     )
+
+
+def _cached(stats: Stats) -> str:
+    """How much of the prompt was not read again, and where that was kept."""
+    return f"{stats.n_cached} cached" + (f", {stats.n_from_disk} on disk" if stats.n_from_disk else "")
 
 
 def _drafts(stats: Stats) -> str:

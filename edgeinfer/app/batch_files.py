@@ -35,7 +35,8 @@ NUMBERS: Mapping[str, str] = {
 }
 WHOLE: Mapping[str, str] = {name: name for name in ("top_k", "seed", "max_tokens", "max_thought_tokens")}
 THINKING, EFFORT = "enable_thinking", "reasoning_effort"
-KEYS = (*CONTENTS, "id", "system", "stop", THINKING, EFFORT, *NUMBERS, *WHOLE)
+LORA = "lora"
+KEYS = (*CONTENTS, "id", "system", "stop", THINKING, EFFORT, LORA, *NUMBERS, *WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,10 @@ def _options(found: Mapping[str, object]) -> Options:
         if not isinstance(texts, Sequence) or not all(isinstance(each, str) for each in texts):
             raise BadSetting(f"stop must be a text or a list of texts, not {stop!r}")
         wanted["stop"] = tuple(texts)
+    if (scales := found.get(LORA)) is not None:
+        if not isinstance(scales, dict):
+            raise BadSetting(f'{LORA} must be scales by an adapter\'s name or number, {{"name": 0.5}}, not {scales!r}')
+        wanted[LORA] = {int(name) if name.isdecimal() else name: scale for name, scale in scales.items()}
     thinks, effort = found.get(THINKING), found.get(EFFORT)
     if not isinstance(thinks, bool | None):
         raise BadSetting(f"{THINKING} must be true or false, not {thinks!r}")

@@ -149,12 +149,14 @@ def _fingerprint(model: LocalModel) -> str | None:
 
 def _derived(fingerprint: str) -> list[Path]:
     """Files and folders derived from a model, other than its bundle files."""
+    from edgeinfer.engine.prefixes.folders import folder_of
     from edgeinfer.engine.speculation.files import DraftFolder
     from edgeinfer.models.store_files import default_root
 
     snapshots = default_root().parent / "snapshots"
     places = [firing_path(fingerprint), DraftFolder(fingerprint, "").path]
     places += snapshots.glob(f"*-{fingerprint[:32]}{ENDING}")
+    places.append(folder_of(fingerprint))
     return [path for path in places if path.exists()]
 
 
@@ -192,6 +194,7 @@ def _folders() -> Iterator[Path]:
     """Folders that may hold temporary files."""
     import platformdirs
 
+    from edgeinfer.engine.prefixes.folders import prefixes_folder
     from edgeinfer.models.store_files import default_root
     from edgeinfer.offload.bundle_file import bundles_folder
     from edgeinfer.settings import user_config_path
@@ -208,6 +211,6 @@ def _folders() -> Iterator[Path]:
         settings,
         settings / "personas",
     )
-    for parent in (home / "drafts", cache / "kernels"):
+    for parent in (home / "drafts", cache / "kernels", prefixes_folder()):
         yield from parent.glob("*/")
     yield from (cache / "openvino", Path(tempfile.gettempdir()), MEMORY_FOLDER)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -17,6 +18,7 @@ from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
 from edgeinfer.engine.model_info import ModelInfo, renamed
 from edgeinfer.engine.opening.comparison import Comparison
+from edgeinfer.engine.prefixes.kept import disk_prefixes
 from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompt_rows import Piece
@@ -31,6 +33,7 @@ from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.stream import TextStream
+from edgeinfer.engine.scoring import TextScorer
 from edgeinfer.engine.session import Session, read_cache, write_cache
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
@@ -67,7 +70,7 @@ _FORMER = {
 """Attribute names of version 0.1 and their replacements; they will be removed in the next version."""
 
 
-class LLM(TextReader):
+class LLM(TextReader, TextScorer):
     """A loaded model. `info` describes it, `telemetry` reports what it is doing.
 
     Answers of `chat` and `complete` are independent of each other. A `session()` remembers what it has read.
@@ -84,14 +87,20 @@ class LLM(TextReader):
         *,
         parallel: int | None = None,
         comparison: Comparison | None = None,
+        prefix_bytes: int = 0,
     ) -> None:
-        """`parallel`: requests that run at the same time; None: as many as a pass has outputs."""
+        """`parallel`: requests that run at the same time; None: as many as a pass has outputs.
+
+        `prefix_bytes`: disk space for prefixes; 0: none are kept there.
+        """
         self._subject = subject
         self._pool = pool
         self._driver = StepDriver(Scheduler(pool, parallel))
+        admission = self._driver.scheduler.admission
+        admission.on_disk = disk_prefixes(subject, pool, prefix_bytes, lambda: admission.is_busy)
         self._tokenizer = tokenizer
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
-        ollama = ollama_params(subject.file.path)
+        ollama = ollama_params(subject.file.path, subject.source)
         sampling = {**author_sampling(subject.file.metadata), **ollama.sampling}
         self.adapters = loaded_adapters(subject, pool)
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""
@@ -101,16 +110,18 @@ class LLM(TextReader):
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
-        self.info = info
-        self.telemetry = Telemetry(self._driver.scheduler, subject, info)
+        self.info = replace(info, keeps_prefixes=admission.on_disk is not None)
+        self.telemetry = Telemetry(self._driver.scheduler, subject, self.info)
         self._note = RunningNote(OpenModel(info.name, info.path))
         self.comparison = comparison
         """A comparison of devices that has not been made yet; None: there is nothing to compare."""
-        self._start_priming()
+        self._use_drafts()
 
-    def _start_priming(self) -> None:
-        """Compute the missing rows of the successor table in the background while nothing is being generated."""
+    def _use_drafts(self) -> None:
+        """Find likely tokens with their code, and compute the missing rows of the successor table in idle time."""
         drafts = self.drafts
+        if drafts is not None:
+            self._pool.finder = drafts.finder()
         if drafts is not None and self._primes and drafts.n_primed < drafts.n_vocab:
             priming = priming_of(self._pool.executor, self._tokenizer, drafts)
             self._idle_priming = IdlePriming(priming, drafts.n_primed, self._pool.lock, self._idle_s, drafts.prime)
@@ -145,7 +156,7 @@ class LLM(TextReader):
             with self._pool.lock:
                 self._pool.check_open()
                 self.drafts, self.later_drafts = later.drafts(), None
-            self._start_priming()
+            self._use_drafts()
 
     def session(self) -> Session:
         """Open a new session. All sessions share the model. Raises EngineClosed."""
@@ -298,6 +309,7 @@ class LLM(TextReader):
         """Stop, close all sessions and release all resources; may be called twice."""
         self._note.remove()
         self._pool.stop()
+        self._driver.scheduler.keep_prefixes()
         self._driver.close()
         if self._idle_priming is not None:
             self._idle_priming.close()

@@ -29,7 +29,7 @@ from edgeinfer.engine.kv.limits import (
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.model_info import ModelInfo
-from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack
+from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack, ram_for_both
 from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, CompareDevices, DeviceChoice, chosen_device
 from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
@@ -47,7 +47,7 @@ from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.workers import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.speculation.draft_model import draft_bytes, split_sources
-from edgeinfer.engine.speculation.heads import HeadInFile, chosen_head
+from edgeinfer.engine.speculation.heads import HeadInFile, chosen_head, showing_rows
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, ModelDrafting, drafts_for, may_draft_later
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, OtherKindOfModel, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
@@ -55,7 +55,6 @@ from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import left_out, spec_of
 from edgeinfer.models.rope import told_of_factors
 from edgeinfer.models.store import LocalModel, ModelStore
-from edgeinfer.models.trained_heads import with_hidden
 from edgeinfer.models.variants import told as told_of
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.cost.work import work_of
@@ -91,13 +90,13 @@ def _with_keywords_of(
     return decorate
 
 
-def load_with(name_or_path: str | Path, options: LoadOptions) -> LLM:
-    """Load a model that is on this machine, with options given as a record. Raises as `load`."""
+def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
+    """Load a model that is on this machine, by name or path or as found, with a record of options. Raises as `load`."""
     started = time.perf_counter()
     options = replace(options, device=approximate_on(options.device, options.approx))
     chosen_template(options)  # a mistake in it is told before the model is opened
-    local = ModelStore().find(str(name_or_path))
-    options, notices = _with_memory_in_bytes(options)
+    local = model if isinstance(model, LocalModel) else ModelStore().find(str(model))
+    options, notices = _with_memory_in_bytes(options.with_adapters(local.adapters))
     if options.device == AUTO and (only := only_device(local.path)) is not None:
         options = replace(options, device=only)
     with RunningNote(OpenModel(local.name, local.path, is_loading=True)):
@@ -132,6 +131,9 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  vocabulary, or trained head (EAGLE-3, MTP, assistant) made for the model, by file or name
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
+
+    prefix_cache keep on disk what was read of texts, in pages of keys and values, and take prompts that begin with it
+                 from there, in `prefix_space` bytes in all; changes no token; where passes are batch-invariant
 
     `LoadOptions` has the rest: n_sessions, parallel, rows, race, sharing, progress.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting, BadTemplate.
@@ -172,7 +174,7 @@ def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, not
 def _load(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
     """Load a model as the options say."""
     device = AUTO_DEVICE if options.device == AUTO else options.device
-    subject = open_subject(local.path, replace(options, device=device))
+    subject = replace(open_subject(local.path, replace(options, device=device)), source=local.source)
     try:
         if options.device == AUTO and not _must_stream(subject, options):
             return _start_fastest(subject, local.name, options, started, notices)
@@ -269,6 +271,9 @@ def _held(
             raise
         reason = str(refusal)
         found, notices = place_and_pack(*arguments, holding, progress)
+    reason += ram_for_both(subject.spec, subject.gguf, name, limits, holding, beside)
+    if head is not None:
+        head.close()
     texts, path = split_sources(options.draft_from)
     second = "its own head" if path is None else path.name
     notices += (f"nothing is drafted by {second}, which takes {size_text(beside)} beside {name}: {reason}",)
@@ -293,7 +298,7 @@ def _fitting(
     n_context = context_of(spec.n_context_usual, options.n_context)
     spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows, adapters=adapters)
     head = chosen_head(subject, options, n_context) if spec.is_causal else None
-    spec = spec if head is None else with_hidden(spec, head.head.taps, is_normed=head.head.is_normed)
+    spec = showing_rows(spec, head)
     subject = replace(subject, spec=spec, head=head)
     limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
     if not spec.is_causal:  # reads whole texts in one pass and generates none
@@ -377,8 +382,8 @@ def _start(
     pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
     comparison = None if choose_later is None else Comparison(choose_later, lambda: pool.idle_s, executor.device)
     later = LaterDrafts(*own, head) if drafts_later else None
-    drafting = ModelDrafting(drafts, later, primes)
-    return LLM(subject, pool, tokenizer, template, facts, drafting, parallel=options.parallel, comparison=comparison)
+    model = subject, pool, tokenizer, template, facts, ModelDrafting(drafts, later, primes)
+    return LLM(*model, parallel=options.parallel, comparison=comparison, prefix_bytes=options.prefix_bytes)
 
 
 def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -> tuple[str, ...]:

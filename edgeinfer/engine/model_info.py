@@ -37,6 +37,8 @@ class ModelInfo:
     """The cores given to devices other than the cpu alone."""
     need: MemoryNeed | None = None
     """Memory the model takes with a full context, by part."""
+    keeps_prefixes: bool = False
+    """Whether what is read of texts is kept on disk for later."""
 
 
 def renamed(record: object, name: str, names: Mapping[str, str]) -> object:

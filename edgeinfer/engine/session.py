@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Unpack
@@ -31,6 +32,10 @@ from edgeinfer.temporary import temporary_file
 MAGIC = b"EDGEINFER SESSION 1\n"
 
 
+def _no_drafts() -> None:
+    """Nothing to draft from."""
+
+
 class Session:
     """Answers one call at a time: a new call ends the previous answer. Close it, or use `with`."""
 
@@ -38,7 +43,7 @@ class Session:
         self,
         cached: CachedSequence,
         prompts: Prompts,
-        drafts: Callable[[], ModelDrafts | None] = lambda: None,
+        drafts: Callable[[], ModelDrafts | None] = _no_drafts,
         *,
         kv_bytes: Callable[[int], int] | None = None,
         driver: StepDriver | None = None,
@@ -52,6 +57,8 @@ class Session:
         self._prompts = prompts
         self._drafts = drafts
         self._speculator: SessionDrafts | None = None
+        self._opening = threading.Lock()
+        """Held while `speculator` is created: a thread may close the session meanwhile."""
         self._kv_bytes = kv_bytes
         self._driver = driver or StepDriver(Scheduler(cached.pool))
         self._last: ScheduledSequence | None = None
@@ -75,9 +82,10 @@ class Session:
     @property
     def speculator(self) -> SessionDrafts | None:
         """The drafts of this session; None without speculation."""
-        if self._speculator is None and (drafts := self._drafts()) is not None:
-            self._speculator = drafts.session()
-        return self._speculator
+        with self._opening:
+            if self._speculator is None and (drafts := self._drafts()) is not None:
+                self._speculator = drafts.session()
+            return self._speculator
 
     def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
         """Answer a conversation; pass it whole: [{"role": "user", "content": "…"}, …].
@@ -142,7 +150,13 @@ class Session:
 
     def close(self) -> None:
         """Stop, and release the memory; may be called twice."""
+        on_disk = self._driver.scheduler.admission.on_disk
+        if on_disk is not None:
+            self._cached.stop()
+            on_disk.finish()
         self._cached.close()
+        with self._opening:
+            self._drafts = _no_drafts
         if self._speculator is not None:
             with self._cached.lock:  # what it leaves behind is shared with answers that draft under this lock
                 self._speculator.close()

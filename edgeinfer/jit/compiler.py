@@ -6,14 +6,15 @@ what a kernel computes or where code is stored.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
 from numba import cfunc, njit, types
-from numba.core import config
+from numba.core import codegen, config
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
 
 inline = njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Decorator of functions that kernels call: they are compiled into the kernel, never on their own.
@@ -26,7 +27,6 @@ WRAPPER_PREFIX = "cfunc."
 """Prefix that Numba adds to a function's symbol to name its C wrapper."""
 RAISED = "edgeinfer_raised"
 """Name of a function that code would call after an exception; no such function exists."""
-_LEVEL_LOCK = threading.Lock()
 PYTHON_PREFIXES = ("Py", "_Py", "NRT_", "numba_", RAISED)
 
 
@@ -47,7 +47,7 @@ def unoptimised(function: Callable[..., Any], n_arguments: int, returns: bool, e
     the compiled function (status = f(result, exception, arguments)) and returns the result.
     """
     signature = (types.int64 if returns else types.void)(*[types.int64] * n_arguments)
-    with _without_optimising():
+    with _text_alone():
         wrapped = cfunc(signature, nopython=True, error_model="numpy")(function)
     inner = wrapped.native_name.removeprefix(WRAPPER_PREFIX)
     text: str = wrapped.inspect_llvm()
@@ -79,16 +79,37 @@ def optimised(text: str, entry: str, machine: llvm.TargetMachine) -> llvm.Module
     return module
 
 
+def _finished(library: codegen.JITCodeLibrary, name: str) -> int:
+    """In place of the address of a function that nobody calls."""
+    library._ensure_finalized()
+    return 1
+
+
 @contextmanager
-def _without_optimising() -> Iterator[None]:
-    """Turn off Numba's optimisations of each function and of the linked code; one at the end is enough."""
-    with _LEVEL_LOCK:
-        before = config.OPT
-        config.OPT = type(before)(0)
+def _text_alone() -> Iterator[None]:
+    """Have Numba neither optimise what it makes of a function nor make machine code of it: once at the end is enough.
+
+    Each function that is compiled into a kernel would become machine code that nobody runs. Numba's lock keeps other
+    threads' functions out of this; what Numba itself runs is compiled before.
+    """
+    instead: list[tuple[type, str, Callable[..., Any]]] = [
+        (codegen.JITCodeLibrary, "get_pointer_to_function", _finished),
+        (codegen.JITCodeLibrary, "_finalize_specific", lambda library: None),
+        (codegen.JITCPUCodegen, "_add_module", lambda code, module: None),
+        (codegen.JITCPUCodegen, "set_env", lambda code, name, environment: None),
+    ]
+    with global_compiler_lock:
+        cpu_target.target_context.refresh()
+        level, before = config.OPT, [getattr(owner, name) for owner, name, _ in instead]
+        config.OPT = type(level)(0)
         try:
+            for owner, name, other in instead:
+                setattr(owner, name, other)
             yield
         finally:
-            config.OPT = before
+            config.OPT = level
+            for (owner, name, _), own in zip(instead, before, strict=True):
+                setattr(owner, name, own)
 
 
 def _wrapper(entry: str, inner: str, n_arguments: int, returns: bool) -> str:

@@ -24,24 +24,16 @@ from edgeinfer.process import command
 Wanted = Kernel | CompiledFunction
 PROCESSES = 4
 """Most children at a time: each needs some 200 MB."""
-LONGEST = ("attention", "growth")
+LONGEST = ("attention.attention", "growth")
 """Modules that take longest are compiled first, then kernels made for an instruction set."""
 CHILD = "edgeinfer.jit.processes"
 
 
 def compile_apart(wanted: Sequence[Wanted], n_processes: int) -> Iterator[tuple[str, bytes]]:
-    """Names and object code, in the order in which they are compiled.
-
-    The functions of a module share code and go to one child; kernels made for an instruction set are too large for
-    that and are distributed one by one.
-    """
-    groups: dict[tuple[str, ...], list[Wanted]] = {}
-    for each in wanted:
-        if isinstance(each.load, CodeSource):
-            of = (each.load.module, each.name) if each.load.parameters else (each.load.module,)
-            groups.setdefault(of, []).append(each)
+    """Names and object code, in the order in which they are compiled."""
     waiting: queue.SimpleQueue[list[Wanted]] = queue.SimpleQueue()
-    for _, group in sorted(groups.items(), key=lambda item: (item[0][0] not in LONGEST, len(item[0]) == 1)):
+    groups = _groups(wanted, n_processes)
+    for group in groups:
         waiting.put(group)
     done: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
     n_children = min(n_processes, PROCESSES, len(groups))
@@ -64,6 +56,24 @@ def compile_apart(wanted: Sequence[Wanted], n_processes: int) -> Iterator[tuple[
                 waiting.get_nowait()
         for child in children:
             child.kill()
+
+
+def _groups(wanted: Sequence[Wanted], n_processes: int) -> list[list[Wanted]]:
+    """What goes to one child each, the longest first.
+
+    The functions of a module share code, and so do kernels of a module that are made for the same parameters: what one
+    child has compiled for the first it does not compile again for the others. Kernels of the longest modules are yet
+    distributed one by one where that keeps all children busy.
+    """
+    sources = {each.name: each.load for each in wanted if isinstance(each.load, CodeSource)}
+    long = {(source.module, source.parameters) for source in sources.values() if source.module in LONGEST}
+    groups: dict[tuple[object, ...], list[Wanted]] = {}
+    for each in wanted:
+        if (source := sources.get(each.name)) is None:
+            continue
+        apart = source.parameters is not None and source.module in LONGEST and len(long) <= 2 * n_processes
+        groups.setdefault((source.module, source.parameters, each.name if apart else ""), []).append(each)
+    return [groups[of] for of in sorted(groups, key=lambda of: (of[0] not in LONGEST, of[1] is None))]
 
 
 def _drive(

@@ -4,7 +4,8 @@ In: Hyperparameters of the file, with the model's embedding, and the model's spe
 the model's embedding of a token and of a hidden row, then a few narrow layers of Gemma 4's shape without keys of their
 own. Each attends to the cache of the model's last layer with a window, or without one, as it has itself. All guesses
 stand one position after the last cached token. Hidden rows are the model's, normed, or a product of the head's own.
-Files may name groups of tokens (`masked_embd_*`), which narrow the search on other programs; they are not read.
+Files may name groups of tokens (`masked_embd_*`), of which transformers searches the likeliest alone. They are not
+read, so all logits are known; llama.cpp's converter leaves them out.
 Source: transformers' Gemma4AssistantForCausalLM, and llama.cpp's gemma4-assistant. Raises BadGGUF for missing tensors
 or wrong shapes, BadSetting for another model's head.
 """

@@ -15,6 +15,7 @@ from pathlib import Path
 from edgeinfer.errors import ModelNotFound
 from edgeinfer.models.decoder_folder import folder_bytes, is_decoder_folder
 from edgeinfer.models.file_names import model_name, without_quant
+from edgeinfer.models.ollama_params import ollama_params
 from edgeinfer.models.sources.path import shard_paths
 from edgeinfer.text_values import user_path
 
@@ -44,6 +45,11 @@ class LocalModel:
     def is_elsewhere(self) -> bool:
         """Whether it is listed only because it is in another program's folder."""
         return self.place not in (OWN, LINKED, "")
+
+    @property
+    def adapters(self) -> tuple[Path, ...]:
+        """The LoRA adapters that belong to its name, as names of Ollama's may have them."""
+        return ollama_params(self.path, self.source).adapters
 
 
 def path_model(path: Path) -> LocalModel:

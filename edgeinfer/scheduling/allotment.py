@@ -99,13 +99,25 @@ class Wish:
     """An answer's request for the next pass.
 
     n_missing: tokens to evaluate before its next one is known; 1: it is decoding. last_pass: number of the last pass it
-    took part in. Wishes are in order of arrival.
+    took part in. n_silent: how many of the missing tokens need no output, None: all but the last. Wishes are in order
+    of arrival.
     """
 
     key: int
     is_interactive: bool
     n_missing: int
     last_pass: int
+    n_silent: int | None = None
+
+    def n_outputs(self, n_tokens: int) -> int:
+        """Outputs to count for so many of its tokens; 1 also while a prompt that needs none is read."""
+        return 1 if self.n_silent is None else max(1, n_tokens - self.n_silent)
+
+    def most_tokens(self, n_outputs: int) -> int:
+        """The most tokens that so many outputs are enough for."""
+        if n_outputs <= 0:
+            return 0
+        return self.n_missing if self.n_silent is None else min(self.n_missing, self.n_silent + n_outputs)
 
     @property
     def decodes(self) -> bool:
@@ -125,7 +137,7 @@ class PassRoom:
 def allot(wishes: Sequence[Wish], pace: Pace, room: PassRoom) -> dict[int, int]:
     """Tokens of the next pass by answer; answers without any wait. At least one gets some."""
     if len(wishes) == 1:
-        return {wishes[0].key: min(max(1, wishes[0].n_missing), room.max_tokens)}
+        return {wishes[0].key: min(max(1, wishes[0].most_tokens(room.max_outputs)), room.max_tokens)}
     given: dict[int, int] = {}
     most, most_calm = min(room.max_tokens, room.max_outputs), _most_tokens(wishes, pace, room, for_prompt=False)
     for wish in sorted((wish for wish in wishes if wish.decodes), key=_turn):
@@ -154,19 +166,21 @@ def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: PassRoom, given: di
     foremost = {wish.is_interactive: wish for wish in reversed(prompts)}
     left_out = [wish for wish in foremost.values() if room.number - wish.last_pass > PATIENCE]
     if left_out:
-        _add(given, min(left_out, key=lambda each: each.last_pass), LEAST_CHUNK, room)
+        _add(given, wishes, min(left_out, key=lambda each: each.last_pass), LEAST_CHUNK, room)
     most = {kind: _most_tokens(wishes, pace, room, for_prompt=kind) for kind in foremost}
     for wish in prompts:
         n_left = most[wish.is_interactive] - sum(given.values())
         own_room = room if is_watched or not wish.is_interactive else replace(room, n_drafts=0)
-        _add(given, wish, n_left if given else max(n_left, LEAST_CHUNK), own_room)
+        _add(given, wishes, wish, n_left if given else max(n_left, LEAST_CHUNK), own_room)
 
 
-def _add(given: dict[int, int], wish: Wish, most: int, room: PassRoom) -> None:
+def _add(given: dict[int, int], wishes: Sequence[Wish], wish: Wish, most: int, room: PassRoom) -> None:
     """Give a prompt at most this many more tokens, if the pass has room."""
     has = given.get(wish.key, 0)
-    chunk = min(wish.n_missing - has, most, room.max_tokens - room.n_drafts - sum(given.values()))
-    if chunk > 0 and (has or len(given) < room.max_outputs):
+    others = sum(each.n_outputs(given[each.key]) for each in wishes if each is not wish and each.key in given)
+    n_more = wish.most_tokens(room.max_outputs - others) - has
+    chunk = min(n_more, most, room.max_tokens - room.n_drafts - sum(given.values()))
+    if chunk > 0:
         given[wish.key] = has + chunk
 
 

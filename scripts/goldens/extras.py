@@ -32,6 +32,18 @@ def _tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) ->
     save_file({key: value.contiguous() for key, value in held.items()}, path, metadata={"format": "pt"})
 
 
+def without_rows_and_experts(folder: Path, random: np.random.Generator) -> None:
+    """Add the keys of Gemma 4's text that are published as empty, and those that transformers writes by layer."""
+
+    def add(held: dict[str, Any]) -> None:
+        text = held["text_config"]
+        whole = text["per_layer_config"][str(text["num_hidden_layers"] - 1)]
+        text |= {"hidden_size_per_layer_input": 0, "enable_moe_block": False, "moe_intermediate_size": None}
+        text |= {"global_head_dim": whole["head_dim"], "num_global_key_value_heads": whole["num_key_value_heads"]}
+
+    _configuration(folder, add)
+
+
 def guess_one_more(folder: Path, random: np.random.Generator) -> None:
     """Add a multi-token-prediction (MTP) layer: a copy of the last layer with attention; its values are not used."""
 

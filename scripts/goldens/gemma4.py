@@ -11,7 +11,7 @@ from typing import Any
 import gguf
 import numpy as np
 from numpy.typing import NDArray
-from transformers import Gemma4TextConfig, PretrainedConfig
+from transformers import Gemma4TextConfig, Gemma4UnifiedConfig, Gemma4UnifiedTextConfig, PretrainedConfig
 
 from goldens.cases import Sizes
 
@@ -58,6 +58,15 @@ def small(sizes: Sizes, **changes: object) -> PretrainedConfig:
         "rms_norm_eps": 0.01,
     }
     return dense(sizes, **own | changes)
+
+
+def unified(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """As 12B, which has no encoders beside its text part."""
+    text = dense(sizes, **changes).to_dict()
+    known = {field: text[field] for field in Gemma4UnifiedTextConfig().to_dict() if field in text}
+    text = {key: value for key, value in known.items() if key not in ("model_type", "per_layer_config")}
+    sizes_everywhere = {"global_head_dim": 2 * sizes.head_width, "num_global_key_value_heads": 1}
+    return Gemma4UnifiedConfig(text_config=text | sizes_everywhere, vision_config=None, audio_config=None)
 
 
 def mixture(sizes: Sizes, **changes: object) -> PretrainedConfig:

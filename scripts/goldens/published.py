@@ -352,4 +352,12 @@ PUBLISHED = (
     ),
     Published("deepseek32", _of(mixture_cases.deepseek32, LATENT), LLAMA, options=BEGINS),
     Published("glm-dsa", _of(mixture_cases.glm_dsa, LATENT), GLM4),
+    Published(
+        "gemma4-unified",
+        _of(gemma4.unified, FOUR, **PIECE_IDS),
+        spaced(),
+        "Gemma4UnifiedForConditionalGeneration",
+        options=("--as-written",),
+        beside=(extras.without_rows_and_experts,),
+    ),
 )

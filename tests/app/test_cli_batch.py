@@ -26,6 +26,7 @@ from edgeinfer.scheduling.cost.memory import RESERVE_SHARE
 from edgeinfer.scheduling.machine.catalogue import machine_profile
 from edgeinfer.scheduling.machine.topology import usable_cores
 from edgeinfer.settings import load_settings
+from tests.adapter_files import write_adapter
 from tests.unit.scheduling.profiles import GB
 from tests.unit.scheduling.workers.test_core_plan import alike, two_nodes
 from tests.waiting import until
@@ -109,6 +110,27 @@ def test_lines_say_how_much_to_think(tiny_model: Path, tmp_path: Path) -> None:
     assert "reasoning_effort must be a text" in str(wrong.exception) + wrong.stderr
 
 
+def test_lines_choose_scales_of_adapters(tiny_model: Path, tmp_path: Path) -> None:
+    adapter = write_adapter(tiny_model, tmp_path / "poet.gguf")
+    asked: dict[str, dict[str, object]] = {
+        "as loaded": {},
+        "none": {"lora": {}},
+        "by name": {"lora": {"poet": 1}},
+        "by number": {"lora": {"0": -2.5}},
+        "unknown": {"lora": {"bard": 1}},
+    }
+    lines = [json.dumps({"text": "the hen", "id": name, "max_tokens": 8, **more}) for name, more in asked.items()]
+    found = records(batch(tiny_model, "--lora", f"{adapter}:0", lines=lines, device="cpu"))
+    texts = {each["id"]: each.get("text") for each in found.values()}
+    with load(tiny_model, device="cpu", lora=[str(adapter)], spec="off") as llm:
+        scales: dict[str, float] = {"as loaded": 0, "none": 0, "by name": 1, "by number": -2.5}
+        for name, scale in scales.items():
+            asked_alone = llm.complete("the hen", lora={0: scale}, max_tokens=8, temperature=0)
+            assert texts[name] == asked_alone.read()
+    assert len({texts[name] for name in scales}) == 3
+    assert "there is no LoRA adapter 'bard'; there are: 0 (poet)" in str(found[4]["error"])
+
+
 def test_system_instructions_and_stats(tiny_model: Path) -> None:
     result = batch(tiny_model, "--max-tokens", "4", "--system", "in the", "--stats", lines=["the rain"])
     with load(tiny_model, device="reference", n_context=128) as llm:
@@ -134,6 +156,7 @@ def test_system_instructions_and_stats(tiny_model: Path) -> None:
         ('{"prompt": "a", "stop": [1]}', "stop must be a text or a list of texts"),
         ('{"prompt": "a", "id": null}', "id must be a text or a whole number"),
         ('{"prompt": "a", "system": 1}', "system must be a text"),
+        ('{"prompt": "a", "lora": [1]}', "lora must be scales by an adapter's name or number"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named_before_anything_runs(tiny_model: Path, line: str, said: str) -> None:

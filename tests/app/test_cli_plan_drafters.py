@@ -11,10 +11,13 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
 from edgeinfer.engine.kv.limits import limits_for, memory_need
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.speculation.draft_model import draft_bytes
+from edgeinfer.engine.speculation.head_model import MOST_WAITING
 from edgeinfer.models.load import head_in, open_model
 from edgeinfer.scheduling.machine.topology import read_topology
+from edgeinfer.text_values import size_text
 from tests.golden.goldens import DATA
 from tests.head_files import write_assistant, write_eagle, write_with_head
 from tests.unit.scheduling.profiles import machine
@@ -33,11 +36,11 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(build_app(), ["plan", "--ctx", "256", *map(str, arguments)])
 
 
-def told_bytes(*arguments: str | Path) -> int:
+def told_bytes(*arguments: str | Path, key: str = "drafter_bytes") -> int:
     """The bytes that the plan tells."""
     result = run("--json", *arguments)
     assert result.exit_code == 0, result.output
-    found: int = json.loads(result.stdout)["model"]["drafter_bytes"]
+    found: int = json.loads(result.stdout)["model"][key]
     return found
 
 
@@ -48,10 +51,41 @@ def test_a_head_counts_without_what_the_model_has(tmp_path: Path) -> None:
         assert head is not None
         need = memory_need("cpu", head.spec, opened.file.tensors, limits_for(256, 2))
         of_model = memory_need("cpu", opened.spec, opened.file.tensors, limits_for(256))
-    assert need.beside_bytes - of_model.weight_bytes < told_bytes("-m", model) < need.beside_bytes
-    assert "beside: a trained head" in run("-m", model).stdout
+    waiting = told_bytes("-m", model, key="drafter_waiting_bytes")
+    assert need.beside_bytes - of_model.weight_bytes < told_bytes("-m", model) - waiting < need.beside_bytes
+    assert ": a trained head" in run("-m", model).stdout
     assert told_bytes("-m", model, "--spec", "off") == 0
     assert "beside" not in run("-m", model, "--spec", "off").stdout
+
+
+def shown_bytes(model: Path, *sources: Path) -> int:
+    """What the buffers of a model that is opened with a head take more than without one."""
+    found = list[int]()
+    for how in ({"spec": "off"}, {"spec": 4, "draft_from": sources}):
+        with load(model, device="cpu", threads=1, n_context=256, **how) as llm:  # type: ignore[arg-type]
+            assert llm.info.need is not None
+            found.append(llm.info.need.buffer_bytes)
+    return found[1] - found[0]
+
+
+def test_rows_of_the_model_that_wait_for_a_head_count(tmp_path: Path) -> None:
+    """Those that are shown, as the open model has them, and those that wait: of MOST_WAITING tokens and of a pass.
+
+    Of two sessions, as spare pages serve one.
+    """
+    key, waiting = "drafter_waiting_bytes", 2 * 4 * 32 * (MOST_WAITING + limits_for(256).max_tokens)
+    model, assistant = write_with_head(QWEN, tmp_path / "model.gguf"), write_assistant(GEMMA, tmp_path / "head.gguf")
+    eagle, blocks = write_eagle(tmp_path / "eagle.gguf", vocabulary=320), tmp_path / "blocks.gguf"
+    assert told_bytes("-m", model, key=key) == waiting + shown_bytes(model) > waiting + 32_000
+    assert f", {size_text(told_bytes('-m', model, key=key))} of it for rows" in run("-m", model).stdout
+    of_eagle = told_bytes("-m", LLAMA, "--draft-from", eagle, key=key)
+    assert of_eagle == 3 * waiting + shown_bytes(LLAMA, eagle)  # it reads rows of three layers
+    of_assistant = told_bytes("-m", GEMMA, "--draft-from", assistant, key=key)
+    assert of_assistant == 2 * 4 * 32 * 2 + shown_bytes(GEMMA, assistant)  # it keeps the last one
+    write_with_head(QWEN, blocks, n_blocks=3)
+    assert told_bytes("-m", blocks, key=key) == 3 * waiting + shown_bytes(blocks)
+    assert told_bytes("-m", LLAMA, "--draft-from", LLAMA, key=key) == 0
+    assert "of it for rows" not in run("-m", LLAMA, "--draft-from", LLAMA).stdout
 
 
 def test_drafters_in_files_of_their_own_count_too(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from edgeinfer.app.commands import rm as command
 from edgeinfer.app.sessions.snapshots import ENDING
+from edgeinfer.engine.prefixes.folders import PAGES, folder_of
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
@@ -67,14 +68,16 @@ def test_everything_derived_goes_too(tiny: Path, home: Path, capsys: pytest.Capt
         firing_path(name).write_text("{}")
         (home / "drafts" / name).mkdir(parents=True)
         (home / "drafts" / name / "learnt.npz").write_bytes(b"1234")
+        folder_of(name).mkdir(parents=True)
+        (folder_of(name) / f"{name}{PAGES}").write_bytes(b"12345")
         (home / "snapshots").mkdir(exist_ok=True)
         (home / "snapshots" / f"1-{name[:32]}{ENDING}").write_bytes(b"1234")
-    nbytes = tiny.stat().st_size + bundle.stat().st_size + 2 + 4 + 4
+    nbytes = tiny.stat().st_size + bundle.stat().st_size + 2 + 4 + 4 + 5
     (removed,) = json.loads(run(capsys, "rm", "tiny", "--yes", "--json")[1])["removed"]
     assert (removed["name"], removed["deleted_file"], removed["freed_bytes"]) == ("tiny", True, nbytes)
     left = [str(path) for path in home.rglob("*")]
     assert not [path for path in left if own[:16] in path]
-    assert len([path for path in left if others[:16] in path]) == 4
+    assert len([path for path in left if others[:16] in path]) == 6
 
 
 def test_what_another_listed_file_uses_stays(

@@ -133,6 +133,18 @@ def test_the_rate_is_near_that_of_the_header(starter_model: Path, machine: str) 
     assert found.ram_bytes == pytest.approx(real.ram_bytes, rel=0.25)
 
 
+def test_a_look_at_a_busy_machine_says_so(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for idle, told in ((0.25, "others used 75 % of the machine meanwhile: speeds may be too low"), (0.95, "")):
+        profile = replace(machine_profile("arc-laptop"), idle_share=idle)
+        monkeypatch.setattr("edgeinfer.app.plans.measured.kept_or_quick_profile", lambda found=profile: found)
+        code, _, err = run(capsys, "models", "--recommend")
+        assert code == 0
+        assert ("others used" in err) == bool(told)
+        assert told in err
+
+
 def test_the_command_lists_them(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "models", "--recommend", "--task", "embed", "--json")
     found = json.loads(out)

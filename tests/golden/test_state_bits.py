@@ -27,6 +27,15 @@ FAMILIES = (
 )
 PROMPTS = ("hello world, hello world, hello", "abc abc abc abc", "one two three four " * 6)
 TEMPERATURES = (0.0, 0.8)
+TEXTS = [
+    (5, PROMPTS[0], 0.0),
+    (5, PROMPTS[1], 0.8),
+    (5, PROMPTS[2], 0.0),
+    ("auto", PROMPTS[0], 0.8),
+    ("auto", PROMPTS[1], 0.0),
+    ("auto", PROMPTS[2], 0.8),
+]
+"""Tokens of a drafted pass, prompts and temperatures: each pair of them."""
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -61,7 +70,7 @@ def answer_alone(llm: LLM, prompt: str, temperature: float, n_tokens: int = 90) 
         return answer(session, prompt, temperature, n_tokens)
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize(("drafting", "prompt", "temperature"), TEXTS, indirect=["drafting"], scope="module")
 def test_sessions_give_the_answers_of_plain_ones(
     plain: LLM, drafting: LLM, prompt: str, temperature: float, tmp_path: Path
 ) -> None:

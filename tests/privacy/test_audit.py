@@ -169,8 +169,13 @@ def test_the_window_stays_on_this_machine(sandbox: Sandbox, tiny_model: Path) ->
         "app = QApplication(sys.argv)\n"
         "window = runpy.run_path(sys.argv[1])['ChatWindow'](sys.argv[2])\n"
         "window.show()\n"
-        "QTimer.singleShot(4000, window.close)\n"
-        "QTimer.singleShot(4500, app.quit)\n"
+        "def close():\n"
+        "    if window.input.isEnabled():\n"  # the model is open
+        "        window.close()\n"
+        "        app.quit()\n"
+        "timer = QTimer()\n"
+        "timer.timeout.connect(close)\n"
+        "timer.start(50)\n"
         "app.exec()\n"
     )
     sandbox.run("-P", "-c", code, str(ROOT / "examples/chat_window.py"), str(tiny_model), command=[sys.executable])
@@ -252,6 +257,11 @@ def _detokenize(sandbox: Sandbox, model: str) -> None:
     assert sandbox.run("detokenize", "-m", model, stdin="5 6 7\n")
 
 
+@case("score")
+def _score(sandbox: Sandbox, model: str) -> None:
+    assert len(json.loads(sandbox.run("score", "-m", model, "the", "hen", "inn", "--json"))["scores"]) == 2
+
+
 @case("plan")
 def _plan(sandbox: Sandbox, model: str) -> None:
     assert sandbox.run("plan", "-m", model)
@@ -274,6 +284,7 @@ def _models(sandbox: Sandbox, model: str) -> None:
     assert "tiny" in sandbox.run("models")
     sandbox.run("models", "--prime", "tiny")
     sandbox.run("models", "--clear-history")
+    sandbox.run("models", "--clear-prefixes")
     sandbox.run("models", "--remove", "tiny")
 
 

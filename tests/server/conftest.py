@@ -38,6 +38,9 @@ from edgeinfer.steps import Progress
 from tests.conftest import write_tiny_llama
 from tests.unit.app.mcp.conftest import PATHS, PROGRAM, require_package
 
+UNENCRYPTED = False
+"""What clients shall verify: nothing; reading the certificates of all authorities takes longer than most requests."""
+
 
 @dataclass
 class Running:
@@ -57,18 +60,30 @@ class Running:
         return self.pool.open[0].llm
 
     def client(self, **options: object) -> openai.OpenAI:
-        key = self.key or "none"
+        key, plain = self.key or "none", openai.DefaultHttpxClient(verify=UNENCRYPTED)
         return self.clients.enter_context(
-            openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, **options)
+            openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, http_client=plain, **options)
         )
 
     def http(self, **options: object) -> httpx.Client:
         headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
-        return self.clients.enter_context(httpx.Client(base_url=self.url, headers=headers, timeout=60, **options))
+        return self.clients.enter_context(
+            httpx.Client(base_url=self.url, headers=headers, timeout=60, verify=UNENCRYPTED, **options)
+        )
 
     def call(self, coroutine: object) -> object:
         """Run something in the server's loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)  # type: ignore[arg-type]
+
+
+class Server(uvicorn.Server):
+    """Looks all the time whether it shall end; uvicorn looks ten times a second."""
+
+    async def main_loop(self) -> None:
+        counter = 0
+        while not await self.on_tick(counter):
+            counter += 1
+            await asyncio.sleep(0.01)
 
 
 NO_DRAFTS: Mapping[str, Any] = MappingProxyType({"spec": "off"})
@@ -118,7 +133,7 @@ def served(
             async with pool.use(first.name):
                 pass
         app = create_app(options, pool, defaults or {"temperature": 0.7})
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+        server = Server(uvicorn.Config(app, log_config=None, lifespan="off"))
         tools = app.state.server.tools
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         found.append(Running(url, pool, asyncio.get_running_loop(), options.key, opened, tools))

@@ -13,7 +13,7 @@ import pytest
 
 from edgeinfer.app.server.listening import ServerOptions
 from tests.conftest import write_tiny_llama
-from tests.server.conftest import Running, served
+from tests.server.conftest import UNENCRYPTED, Running, served
 from tests.server.test_reasoning import give_template
 
 MESSAGES = [{"role": "user", "content": "in the tin"}]
@@ -51,7 +51,8 @@ def client(server: Running) -> Iterator[anthropic.Anthropic]:
 
 
 def client_of(server: Running, key: str = "none") -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0)
+    plain = anthropic.DefaultHttpxClient(verify=UNENCRYPTED)
+    return anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0, http_client=plain)
 
 
 def dumped(message: anthropic.types.Message) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import pytest
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.running import log_to_stderr
 from edgeinfer.app.server.served_tools import MOST_CALLS
-from tests.server.conftest import Running, good_tools, served
+from tests.server.conftest import UNENCRYPTED, Running, good_tools, served
 from tests.unit.app.mcp.conftest import late_server, restless
 
 __all__ = ["restless"]  # a fixture
@@ -73,7 +73,7 @@ def test_tools_are_listed_and_called(tooled: Running) -> None:
     ],
 )
 def test_the_guard_stands_before_both_routes(tooled: Running, headers: dict[str, str], status: int) -> None:
-    with httpx.Client(base_url=tooled.url, headers=headers, timeout=60) as http:
+    with httpx.Client(base_url=tooled.url, headers=headers, timeout=60, verify=UNENCRYPTED) as http:
         assert http.get("/mcp/tools").status_code == status
         assert http.post("/mcp/call", json={"name": "good_process"}).status_code == status
         simple = http.post("/mcp/call", content='{"name": "good_process"}', headers={"Content-Type": "text/plain"})
@@ -99,8 +99,11 @@ def test_answers_of_the_server_call_nothing_themselves(tooled: Running) -> None:
 
 def test_a_client_that_goes_ends_its_call(tooled: Running) -> None:
     for _ in range(MOST_CALLS + 1):  # calls that went on, for an hour, would leave no room
-        with httpx.Client(base_url=tooled.url, headers=KEY) as http, pytest.raises(httpx.ReadTimeout):
-            http.post("/mcp/call", json={"name": "good_hang"}, timeout=httpx.Timeout(60, read=0.3))
+        with (
+            httpx.Client(base_url=tooled.url, headers=KEY, verify=UNENCRYPTED) as http,
+            pytest.raises(httpx.ReadTimeout),
+        ):
+            http.post("/mcp/call", json={"name": "good_hang"}, timeout=httpx.Timeout(60, read=0.1))
     assert call(tooled, "good_add", '{"a": 1, "b": 2}') == ("3", False)
 
 

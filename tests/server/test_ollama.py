@@ -20,7 +20,7 @@ from edgeinfer.app.server.ollama_wire import lines
 from edgeinfer.app.server.requests import ChatRequest, messages_of
 from edgeinfer.models.text import ChatTemplate
 from tests.conftest import write_tiny_llama
-from tests.server.conftest import Running, served, written
+from tests.server.conftest import UNENCRYPTED, Running, served, written
 from tests.server.test_reasoning import THINKING
 from tests.server.test_tools import NAMES, TOOLS
 
@@ -39,7 +39,7 @@ LAST = {"model", "created_at", "done", "done_reason", *METRICS}
 
 def connected(running: Running, **options: object) -> Any:
     """Ollama's client of a server."""
-    return running.clients.enter_context(ollama.Client(host=running.url, **options))
+    return running.clients.enter_context(ollama.Client(host=running.url, verify=UNENCRYPTED, **options))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from edgeinfer.app.server.ollama_schemas import KeepAlive
 from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.store import ModelStore, path_model
 from tests.conftest import write_tiny_llama
-from tests.server.conftest import Running, served
+from tests.server.conftest import UNENCRYPTED, Running, served
 
 ollama = pytest.importorskip("ollama")
 
@@ -35,7 +35,7 @@ FEW = {"num_predict": 3}
 
 def connected(running: Running, **options: object) -> Any:
     """Ollama's client of a server."""
-    return running.clients.enter_context(ollama.Client(host=running.url, **options))
+    return running.clients.enter_context(ollama.Client(host=running.url, verify=UNENCRYPTED, **options))
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_a_schema_may_be_true(server: Running) -> None:
         (CHAT, {"response_format": schema({}), "grammar": 'root ::= "a"'}, 400, "leave all but response_format"),
         (CHAT, {"functions": [{"name": "f"}]}, 400, "use tools"),
         (CHAT, {"function_call": "auto"}, 400, "use tools"),
-        (COMPLETION, {"echo": True, "logprobs": 1}, 400, "logprobs of prompts are not supported"),
+        (COMPLETION, {"echo": True, "logprobs": 1, "suffix": "b"}, 400, "leave out suffix or logprobs"),
         (RESPONSES, {"n": 2}, 400, "a response is one answer"),
         (RESPONSES, {"prompt": {"id": "pmpt_1"}}, 400, "keeps no prompts"),
         (RESPONSES, {"mirostat": 2}, 400, "edgeinfer has no mirostat"),

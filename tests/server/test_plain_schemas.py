@@ -16,7 +16,7 @@ from edgeinfer.app.server.listening import ServerOptions
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import Running, served
 
-N_SCHEMAS = 500
+N_SCHEMAS = 300
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "the rain in the tin"}]
 SIMPLE = (bool, int, Literal["red", "green"], Literal[1, 2, 3], bool | None)

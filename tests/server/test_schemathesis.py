@@ -34,7 +34,7 @@ schema = schemathesis.pytest.from_fixture("api")
 
 
 @schema.parametrize()
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_request_makes_the_server_fail(case: schemathesis.Case) -> None:
     if isinstance(case.body, dict) and "messages" in case.body | {"prompt": 1}:
         for name in ("max_tokens", "max_completion_tokens"):

@@ -176,7 +176,7 @@ def test_models_as_llama_server_lists_them(folder: Path) -> None:
 
 
 def test_the_least_recently_used_makes_room_in_memory(folder: Path) -> None:
-    need = planned_need(folder / "one.gguf", LoadOptions())
+    need = planned_need(path_model(folder / "one.gguf"), LoadOptions())
     assert need is not None
     two = 2 * (need.total_bytes - PROGRAM_BYTES) + PROGRAM_BYTES
     others = [path_model(folder / f"{name}.gguf") for name in NAMES]
@@ -197,7 +197,7 @@ def test_the_least_recently_used_makes_room_in_memory(folder: Path) -> None:
 
 
 def test_a_model_that_never_fits_is_refused_in_words_and_closes_none(folder: Path) -> None:
-    one = planned_need(folder / "one.gguf", LoadOptions())
+    one = planned_need(path_model(folder / "one.gguf"), LoadOptions())
     assert one is not None
     large = path_model(write_tiny_llama(folder / "large.gguf", seed=9, n_tokens=60000))
     with served(folder / "one.gguf", others=[large], most_models=9, memory_bytes=one.total_bytes + 10**6) as running:

@@ -25,6 +25,7 @@ def test_the_public_names_are_these_and_all_resolve() -> None:
         "QueueStats",
         "RequestProgress",
         "PromptRows",
+        "Score",
         "TokenLogprobs",
         "ToolCall",
     ]

@@ -23,7 +23,7 @@ def section_of(page: str, place: str | None) -> str:
 
 
 def test_the_table_has_all_clients() -> None:
-    assert len(ROWS) == 24
+    assert len(ROWS) == 25
     assert len({row["client"] for row in ROWS}) == len(ROWS)
 
 

@@ -59,7 +59,7 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(
         left = left_by_a_killed_process(folder)
         assert len(left) >= 5  # where disks can be probed a folder for that, too
         assert ".tiny.lock" in left
-    open_chosen(load_settings({"model": str(tiny_model)}), lambda path: path)
+    open_chosen(load_settings({"model": str(tiny_model)}), lambda model: model)
     assert names_in(ModelStore().root) == [".last-used", "tiny.gguf.0123456789.part"]
     assert names_in(bundles_folder()) == ["tiny.gguf.0123456789.part"]
     assert names_in(memory) == [".tiny.lock", "tiny.gguf.0123456789.part"]  # locks are not made there

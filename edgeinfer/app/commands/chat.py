@@ -102,7 +102,7 @@ def _chat_in_lines(
 ) -> None:
     from edgeinfer.app.chat.dialogue import Dialogue
     from edgeinfer.app.chat.line_chat import LineChat, saved_chat
-    from edgeinfer.app.opening.loading import answer_options, open_llm
+    from edgeinfer.app.opening.loading import answer_options, open_llm, without_prefixes
     from edgeinfer.app.progress import ProgressLine
     from edgeinfer.settings import load_settings
 
@@ -111,7 +111,7 @@ def _chat_in_lines(
     with (
         saved_chat(begun, settings.generation.system, is_kept=terminal) as chat,
         _tools(tool_servers) as toolbox,
-        open_llm(settings) as llm,
+        open_llm(settings if chat is not None else without_prefixes(settings)) as llm,
         llm.session() as session,
         ProgressLine() as progress,
     ):

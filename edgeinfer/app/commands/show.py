@@ -16,6 +16,8 @@ from edgeinfer.app.command_line.shell_words import model_names
 from edgeinfer.errors import BadGGUF, EdgeInferError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edgeinfer.models.gguf import Metadata, TensorInfo
     from edgeinfer.models.store import LocalModel
 
@@ -76,6 +78,7 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
         "chosen_template": chosen_template(),
         "sampling": dict(facts.sampling),
         "stop": list(facts.stops),
+        "adapters": [str(path) for path in facts.adapters],
         "system": facts.system or None,
         "unused_parameters": list(facts.unused),
         "licence": facts.licence,
@@ -107,10 +110,11 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         ("context", None if facts.n_context is None else f"{facts.n_context:,} tokens"),
         ("tokenizer", facts.tokenizer),
         ("vocabulary", None if facts.n_tokens is None else f"{facts.n_tokens:,} tokens"),
-        ("chat template", "no" if facts.template is None else "yes (--template prints it)"),
+        ("chat template", _template_word(facts)),
         ("used instead", chosen_template()),
         ("sampling", ", ".join(f"{name} {value:g}" for name, value in facts.sampling.items())),
         ("stops at", " ".join(map(repr, facts.stops))),
+        *(("adapter", str(path)) for path in facts.adapters),
         ("system prompt", facts.system and " ".join(facts.system.split())),
         ("not used", ", ".join(facts.unused) and f"{', '.join(facts.unused)} of Ollama's parameters"),
         ("licence", " ".join(text for text in (facts.licence, facts.licence_link) if text)),
@@ -120,6 +124,16 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         ("last used", "not known" if used_at is None else f"{used_at:%Y-%m-%d %H:%M}"),
     )
     return table_lines([(label, str(text)) for label, text in rows if text])
+
+
+def _template_word(facts: ModelFacts) -> str:
+    """Whether there is a chat template, and what it is like if it is in a language that is not read."""
+    from edgeinfer.models.text.template_choice import alike
+
+    if facts.template is not None:
+        return "yes (--template prints it)"
+    found = alike(facts.kept_template)
+    return "no" if found is None else f"{found.origin}, as Ollama's writes"
 
 
 def chosen_template() -> str | None:
@@ -141,8 +155,9 @@ class ModelFacts:
     """Facts of a model; None if its files do not say.
 
     `n_params`: of all tensors; `tensor_types`: bytes by tensor format; `sampling`: the author's values of options, and
-    those of Ollama's names for the file, with `stops`, texts that end its answers, `system`, the system prompt of chats
-    without their own, and `unused`, parameters not followed. `head_bytes`: of the trained head that drafts; 0: none.
+    those of Ollama's name for the file, with `stops`, texts that end its answers, `adapters` that are added to it,
+    `system`, the system prompt of chats without their own, `kept_template` in Go's language, and `unused`, parameters
+    not followed. `head_bytes`: of the trained head that drafts; 0: none.
     """
 
     architecture: str | None
@@ -158,7 +173,9 @@ class ModelFacts:
     licence_link: str | None
     sampling: Mapping[str, float]
     stops: tuple[str, ...] = ()
+    adapters: tuple[Path, ...] = ()
     system: str = ""
+    kept_template: str = ""
     unused: tuple[str, ...] = ()
     head_bytes: int = 0
 
@@ -182,7 +199,7 @@ def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorIn
     from edgeinfer.models.load import head_bytes
     from edgeinfer.models.ollama_params import ollama_params
 
-    ollama = ollama_params(model.path)
+    ollama = ollama_params(model.path, model.source)
     types: dict[str, int] = {}
     for tensor in tensors.values():
         types[tensor.type_name] = types.get(tensor.type_name, 0) + tensor.nbytes
@@ -203,7 +220,9 @@ def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorIn
         licence_link=_text(metadata, "general.license.link"),
         sampling={**author_sampling(metadata), **ollama.sampling},
         stops=ollama.stops,
+        adapters=ollama.adapters,
         system=ollama.system,
+        kept_template=ollama.template,
         unused=ollama.unused,
         head_bytes=head_bytes(metadata, tensors),
     )

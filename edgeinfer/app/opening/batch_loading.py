@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.opening.loading import check_template
+from edgeinfer.app.opening.loading import check_template, load_options
 from edgeinfer.app.opening.model_choice import open_chosen
 from edgeinfer.app.progress import ProgressLine
 from edgeinfer.errors import BadSetting, DoesNotFit, UnknownKey, UnsupportedModel
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.replicas import Cores, Replicas
+    from edgeinfer.models.store import LocalModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,16 @@ def open_replicas(settings: Settings, wanted: BatchSettings) -> Replicas:
     """Choose the model and load it, once or as replicas on several worker pools. Raises EdgeInferError."""
     _check_schedule(settings)
     check_template(settings.load)
-    return open_chosen(settings, lambda path: _opened(settings, path, wanted))
+    return open_chosen(settings, lambda model: _opened(settings, model, wanted))
 
 
-def _opened(settings: Settings, path: Path, wanted: BatchSettings) -> Replicas:
-    """Load the model at a path, once or as replicas on several worker pools."""
+def _opened(settings: Settings, model: LocalModel, wanted: BatchSettings) -> Replicas:
+    """Load a model, once or as replicas on several worker pools."""
     from edgeinfer.engine.replicas import Replicas
 
-    worker_pools = _worker_pools(settings, path, wanted)
+    worker_pools = _worker_pools(settings, model.path, wanted)
     each = -(-wanted.parallel // max(1, len(worker_pools)))
-    return Replicas.open(lambda cores: _loaded(settings, path, each, cores, wanted.vram_bytes), worker_pools)
+    return Replicas.open(lambda cores: _loaded(settings, model, each, cores, wanted.vram_bytes), worker_pools)
 
 
 def _check_schedule(settings: Settings) -> None:
@@ -92,19 +93,19 @@ def _worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tupl
     return planned_worker_pools(profile, work, wanted.parallel, context_of(usual, settings.load.n_context), load.kv)
 
 
-def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, vram_bytes: int | None) -> LLM:
+def _loaded(settings: Settings, model: LocalModel, parallel: int, cores: Cores | None, vram_bytes: int | None) -> LLM:
     """Load a model with KV cache for `parallel` answers, or for as many as fit."""
     from edgeinfer.engine.loading import load_with
     from edgeinfer.load_options import SequenceSharing
 
-    options = replace(settings.load, race="first", sharing=SequenceSharing(vram_bytes))
+    options = replace(load_options(settings), race="first", sharing=SequenceSharing(vram_bytes))
     if cores is not None:
         options = replace(options, device="cpu", threads=None, cores=cores)
-    parallel = beside_all_weights(settings, path, parallel)
+    parallel = beside_all_weights(settings, model.path, parallel)
     while True:
         try:
             with ProgressLine() as progress:
-                return load_with(path, replace(options, n_sessions=parallel, progress=progress))
+                return load_with(model, replace(options, n_sessions=parallel, progress=progress))
         except DoesNotFit:
             if parallel == 1:
                 raise

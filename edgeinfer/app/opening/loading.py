@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.opening.terminal_face import TerminalFace
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.models.store import LocalModel
 
 
 def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
@@ -36,9 +36,9 @@ def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
     shown = face or TerminalFace()
     race: Race = "after" if looks_after_answers() else "first"
 
-    def load(path: Path) -> LLM:
-        shown.found(path, settings)
-        return load_model(path, settings, shown, race=race)
+    def load(model: LocalModel) -> LLM:
+        shown.found(model.path, settings)
+        return load_model(model, settings, shown, race=race)
 
     return open_chosen(settings, load, shown)
 
@@ -64,7 +64,7 @@ def check_template(load: LoadOptions) -> None:
 
 
 def load_model(
-    path: Path,
+    model: LocalModel,
     settings: Settings,
     face: OpeningFace,
     n_sessions: int = 1,
@@ -86,8 +86,20 @@ def load_model(
             listening(what, done, total)
 
         progress("loading the model", 0, 0)
-        options = replace(settings.load, n_sessions=n_sessions, parallel=parallel, race=race, progress=progress)
-        return load_with(path, options)
+        load = load_options(settings)
+        return load_with(model, replace(load, n_sessions=n_sessions, parallel=parallel, race=race, progress=progress))
+
+
+def without_prefixes(settings: Settings) -> Settings:
+    """The settings for texts of which nothing is kept."""
+    return replace(settings, load=replace(settings.load, prefix_cache=False))
+
+
+def load_options(settings: Settings) -> LoadOptions:
+    """How a model is loaded: as configured. Without history there are no prefixes on disk, unless asked for."""
+    load = settings.load
+    wants_none = not load.history and settings.origins.get("prefix_cache", "default") == "default"
+    return replace(load, prefix_cache=False) if wants_none else load
 
 
 def answer_options(settings: Settings) -> Options:
@@ -146,7 +158,7 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     if stats.n_generated >= TOKENS_MIN and llm.telemetry.policy.idle_work:
         _note_device(llm, stats)
         n_read = stats.n_prompt - stats.n_cached
-        prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN else None
+        prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN and not stats.n_from_disk else None
         measured = MeasuredSpeeds(prefill_tok_s, stats.decode_tok_s, stats.ttft_s, n_read, stats.plain_tok_s)
         SpeedLog().record(facts.fingerprint, facts.device, facts.n_threads, kv=facts.kv, measured=measured)
 

@@ -8,7 +8,6 @@ with progress and, for a model that does not fit, a question shown by a face.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from edgeinfer.app.opening.face import Download
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 Opened = TypeVar("Opened")
 
 
-def open_chosen(settings: Settings, load: Callable[[Path], Opened], face: OpeningFace | None = None) -> Opened:
+def open_chosen(settings: Settings, load: Callable[[LocalModel], Opened], face: OpeningFace | None = None) -> Opened:
     """Choose the model, open it with `load`, and remember it as the last one used once it has opened.
 
     A remembered model that is damaged is reported and forgotten; the one used before it is opened instead. Raises as
@@ -38,7 +37,7 @@ def open_chosen(settings: Settings, load: Callable[[Path], Opened], face: Openin
     while True:
         shown.chosen(model.name, model.nbytes)
         try:
-            opened = load(model.path)
+            opened = load(model)
         except BadGGUF as error:
             if settings.model.model is not None or not store.forget(_remembered_as(model, store)):
                 raise
@@ -192,10 +191,12 @@ def found_or_source(store: ModelStore, wanted: str) -> LocalModel | None:
     except ModelNotFound as error:
         from edgeinfer.models.known_models import known_model, near_names
         from edgeinfer.models.sources import MOST_NEAR, is_source, parse_source
-        from edgeinfer.models.sources.path import SCHEME
+        from edgeinfer.models.sources.path import SCHEME, names_repository
 
         is_known = known_model(wanted)[0] is not None
         if not (is_known or SCHEME.match(wanted)) or not is_source(wanted):  # a name may have a colon: llama3.2:3b
+            if names_repository(wanted):
+                raise ModelNotFound(f"{error}; a repository of the hub: edgeinfer pull {wanted}") from None
             near = near_names(wanted)[:MOST_NEAR]
             raise ModelNotFound(f"{error}; such as {' or '.join(near)}" if near else str(error)) from None
         parse_source(wanted)

@@ -13,6 +13,7 @@ from edgeinfer.app.plans.fit import Fit, memory_record
 from edgeinfer.app.plans.planning import Planned
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.variants import threshold_of
+from edgeinfer.scheduling.cost.drafter import PlannedDrafter
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.offload.streaming import StreamedModel
@@ -22,15 +23,15 @@ from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
 from edgeinfer.scheduling.workers.core_plan import CorePlan, IdleDrafting, idle_drafting
 
 Value = object
+NO_DRAFTER = PlannedDrafter()
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
     """Facts from a model's header. `weight_bytes`: size in the file of the tensors used; `file_bytes`: of the file.
 
-    `adapters`: path, scale and bytes of each LoRA adapter; the sizes of the model include them. `drafter_bytes`: memory
-    of the trained head or draft model, which drafts if there is room beside the model; 0 if there is none in use.
-    `drafter`: the work of the draft model.
+    `adapters`: path, scale and bytes of each LoRA adapter; the sizes of the model include them. `drafter`: the trained
+    head or draft model, which drafts if there is room beside the model.
     """
 
     spec: ModelSpec
@@ -40,16 +41,15 @@ class PlannedModel:
     kv_bytes_per_token: int
     file_bytes: int = 0
     adapters: tuple[tuple[str, float, int], ...] = ()
-    drafter_bytes: int = 0
-    drafter: ModelWork | None = None
+    drafter: PlannedDrafter = NO_DRAFTER
 
     def idle_drafting(self, planned: Planned) -> IdleDrafting | None:
         """What cores that only prompts use could do for the draft model; None if there are none, or no such model."""
-        if self.drafter is None or planned.cores is None:
+        if self.drafter.work is None or planned.cores is None:
             return None
         used = planned.cores.decode.cores
         idle = sorted({*planned.cores.prefill.cores} - {*used})
-        return idle_drafting(planned.profile.cpu, used, idle, self.drafter, Pass(1, planned.n_prompt))
+        return idle_drafting(planned.profile.cpu, used, idle, self.drafter.work, Pass(1, planned.n_prompt))
 
 
 def record_of(
@@ -64,7 +64,8 @@ def record_of(
             "weight_bytes": facts.weight_bytes,
             "kv_bytes_per_token": facts.kv_bytes_per_token,
             "adapters": [{"path": path, "scale": scale, "bytes": size} for path, scale, size in facts.adapters],
-            "drafter_bytes": facts.drafter_bytes,
+            "drafter_bytes": facts.drafter.nbytes,
+            "drafter_waiting_bytes": facts.drafter.waiting_bytes,
         },
         "approx": threshold_of(facts.spec),
         "machine": None if planned is None else planned.profile.name,

@@ -14,8 +14,9 @@ from edgeinfer.app.plans.record import PlannedModel, placed_line
 from edgeinfer.engine.measure.profiles import Adjustment
 from edgeinfer.models.rope import told_of_factors
 from edgeinfer.models.variants import threshold_of, told
+from edgeinfer.scheduling.cost.drafter import PlannedDrafter
 from edgeinfer.scheduling.cost.work import StageShape, StageWork
-from edgeinfer.scheduling.machine.profile import QUIET_SHARE, Profile
+from edgeinfer.scheduling.machine.profile import Profile
 from edgeinfer.scheduling.offload.streaming import StreamedModel
 from edgeinfer.scheduling.placement.placement import RowRange, StagePlacement
 from edgeinfer.scheduling.placement.step_time import StageTime, attention_device
@@ -49,14 +50,21 @@ def model_lines(
     lines.append(f"fits      {fit.line}")
     total, parts = memory_text(fit.need, fit.available_bytes).split(": ")
     lines += [f"memory    {total}", f"          {parts}"]
-    if facts.drafter_bytes:
-        drafts = "a trained head or draft model, if there is room; --spec off leaves it out"
-        lines.append(f"          and {size_text(facts.drafter_bytes)} beside: {drafts}")
+    if facts.drafter.nbytes:
+        lines.append(f"          and {_beside(facts.drafter)}")
     if kept is not None:
         lines.append(_kept_line(kept))
     lines.append(f"context   {fit.need.n_context} tokens, {fit.need.kv_bytes_per_token} bytes of KV cache each")
     lines += [f"          {line}" for line in told_of_factors(spec, fit.need.n_context, also_short=True)]
     return lines
+
+
+def _beside(drafter: PlannedDrafter) -> str:
+    """What a head or draft model takes beside the model."""
+    waiting = size_text(drafter.waiting_bytes)
+    rows = f", {waiting} of it for rows of the model that wait to be read" if drafter.waiting_bytes else ""
+    drafts = "a trained head or draft model, if there is room; --spec off leaves it out"
+    return f"{size_text(drafter.nbytes)} beside{rows}: {drafts}"
 
 
 def _kept_line(kept: StreamedModel) -> str:
@@ -85,9 +93,9 @@ def machine_lines(profile: Profile) -> Iterator[str]:
     """The machine that predictions are made for, and how it was measured."""
     how = "imagined" if not profile.measured else f"measured {profile.measured}{', in short' if profile.short else ''}"
     yield f"machine   {profile.name} ({how})"
-    if profile.idle_share is not None and profile.idle_share < QUIET_SHARE:
-        busy = 100 * (1 - profile.idle_share)
-        yield f"          others used {busy:.0f} % of it meanwhile: edgeinfer probe measures again when it is quiet"
+    if others := profile.used_by_others:
+        told = f"others used {100 * others:.0f} % of it meanwhile"
+        yield f"          {told}: edgeinfer probe measures again when it is quiet"
 
 
 def core_lines(planned: Planned) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.plans.fit import plan_for, require_model_file
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel
 
 
-def planned_need(path: Path, load: LoadOptions, n_sessions: int = 1) -> MemoryNeed | None:
+def planned_need(model: LocalModel, load: LoadOptions, n_sessions: int = 1) -> MemoryNeed | None:
     """The memory that a model will take, as the loader counts it; None for a folder with a decoder.
 
     `n_sessions`: conversations of full length that its KV cache holds. Raises BadGGUF if the file is no model, and
@@ -33,9 +32,10 @@ def planned_need(path: Path, load: LoadOptions, n_sessions: int = 1) -> MemoryNe
     from edgeinfer.engine.kv.limits import weights_bytes
     from edgeinfer.models.gguf import GGUFFile
 
-    if require_model_file(path) is None:
+    if require_model_file(model.path) is None:
         return None
-    with GGUFFile.open(path, load.adapters) as file:
+    load = load.with_adapters(model.adapters)
+    with GGUFFile.open(model.path, load.adapters) as file:
         need = _need(file, load, n_sessions)
     if load.ram_bytes is None:
         return need

@@ -233,7 +233,7 @@ class ModelPool:
         Raises APIError if it never fits, BadGGUF if its file is no model; then none is closed. Raises APIError too if
         others stay in use, the client leaves or the server ends.
         """
-        need = await asyncio.to_thread(planned_need, model.path, self._load_of(model), self.limits.n_sessions)
+        need = await asyncio.to_thread(planned_need, model, self._load_of(model), self.limits.n_sessions)
         if need is not None:
             self._memory.require(model, need)
         until_s = time.monotonic() + self.limits.wait_s

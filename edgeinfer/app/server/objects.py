@@ -152,23 +152,3 @@ def probabilities(
         {**one(each.token, each.logprob), others: [one(token, logprob) for token, logprob in each.top]}
         for each in logprobs
     ]
-
-
-def text_logprobs(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer, offset: int) -> Record:
-    """Log probabilities in the completions format; `offset`: number of characters before this text."""
-    pieces = tokenizer.pieces(chosen.token for chosen in logprobs)
-    offsets = []
-    for piece in pieces:
-        offsets.append(offset)
-        offset += len(piece)
-    return {
-        "tokens": pieces,
-        "token_logprobs": [chosen.logprob for chosen in logprobs],
-        "top_logprobs": [
-            dict(
-                zip(tokenizer.pieces(token for token, _ in chosen.top), (value for _, value in chosen.top), strict=True)
-            )
-            for chosen in logprobs
-        ],
-        "text_offset": offsets,
-    }

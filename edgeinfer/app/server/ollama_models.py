@@ -20,7 +20,7 @@ from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.file_facts import quant_name
 from edgeinfer.models.local_model import LATEST
-from edgeinfer.models.ollama_params import ollama_params
+from edgeinfer.models.ollama_params import OllamaParams, ollama_params
 from edgeinfer.models.text.gap_tokens import GapTokens
 from edgeinfer.models.text.thought_formats import thoughts_of
 from edgeinfer.models.text.vocabulary import Vocabulary
@@ -142,24 +142,24 @@ def shown_record(model: LocalModel, details: ModelDetails, *, verbose: bool) -> 
             "model_info": {},
             "capabilities": ["completion"],
         }
-    header = file_header(model.path)
-    template, parameters = header.metadata.text(TEMPLATE, ""), _parameters(header, model)
-    settings = "".join(f"PARAMETER {' '.join(line.split(maxsplit=1))}\n" for line in parameters)
+    header, ollama = file_header(model.path), ollama_params(model.path, model.source)
+    template, parameters = header.metadata.text(TEMPLATE, ""), _parameters(header, ollama)
+    settings = "".join(f"ADAPTER {path}\n" for path in ollama.adapters)
+    settings += "".join(f"PARAMETER {' '.join(line.split(maxsplit=1))}\n" for line in parameters)
     return {
         "license": header.metadata.text("general.license", ""),
         "modelfile": f"# FROM {tagged(model.name)}\n\nFROM {model.path}\n{settings}",
         "parameters": "\n".join(parameters),
         "template": template,
-        "system": ollama_params(model.path).system,
+        "system": ollama.system,
         **common,
         "model_info": {**_metadata(header, verbose=verbose), "general.parameter_count": details.n_parameters},
         "capabilities": _capabilities(header, template),
     }
 
 
-def _parameters(header: Header, model: LocalModel) -> list[str]:
+def _parameters(header: Header, ollama: OllamaParams) -> list[str]:
     """The sampling options of a model, one a line, and the texts that end its answers."""
-    ollama = ollama_params(model.path)
     renamed = dict(OLLAMA_NAMES)
     values = {**author_sampling(header.metadata), **ollama.sampling}
     lines = [f"{renamed.get(name, name):<30} {value:g}" for name, value in values.items()]

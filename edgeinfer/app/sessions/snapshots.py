@@ -8,12 +8,12 @@ screens.
 
 from __future__ import annotations
 
-import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from edgeinfer.engine.prefixes.folders import is_nearly_full
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EdgeInferError, EngineClosed
 
 CAP_BYTES = 1_000_000_000
@@ -21,8 +21,6 @@ LARGEST_SHARE = 0.25
 """Largest share of the cap for one chat."""
 TOKENS_MIN = 256
 """With fewer tokens than this, prefill is as quick."""
-FREE_SHARE_MIN = 0.05
-"""Share of the disk that is left free."""
 ENDING = ".chatstate"
 ABANDONED_S = 3600
 """No write takes longer than this: an incomplete file that old was left by a killed process."""
@@ -107,8 +105,7 @@ class Snapshots:
             return None
         self.folder.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        disk = shutil.disk_usage(self.folder)
-        if disk.free - n_bytes < disk.total * FREE_SHARE_MIN:
+        if is_nearly_full(self.folder, n_bytes):
             return "the KV cache of this chat is not saved: the disk is nearly full; opening the chat reads it again"
         session.save(path)
         self._newest = path, session.tokens

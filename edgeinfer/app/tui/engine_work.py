@@ -119,6 +119,11 @@ class EngineWork:
     def _model(self) -> EngineModel | None:
         return None if self._loaded is None else self._loaded.model
 
+    @property
+    def _used_snapshots(self) -> Snapshots | None:
+        """Where chats are saved whole; None if the model keeps prefixes of them on disk by itself."""
+        return None if self._model is None or self._model.info.keeps_prefixes else self._snapshots
+
     def stop(self) -> None:
         """Stop the running request within one step."""
         stream = self.stream
@@ -247,18 +252,20 @@ class EngineWork:
             return
         self._leave_chat()
         self._chat = chat
-        if chat is None or self._session is None or self._model is None or self._snapshots is None:
+        snapshots = self._used_snapshots
+        if chat is None or self._session is None or self._model is None or snapshots is None:
             return
-        n_tokens = self._snapshots.restore(self._session, chat, self._model.info.fingerprint)
+        n_tokens = snapshots.restore(self._session, chat, self._model.info.fingerprint)
         if n_tokens:
             self._post(ChatRestored(chat, n_tokens))
 
     def _leave_chat(self) -> None:
         """Save the KV cache of the current chat."""
         chat, self._chat = self._chat, None
-        if chat is None or self._session is None or self._model is None or self._snapshots is None:
+        snapshots = self._used_snapshots
+        if chat is None or self._session is None or self._model is None or snapshots is None:
             return
-        if notice := self._snapshots.keep(self._session, chat, self._model.info.fingerprint):
+        if notice := snapshots.keep(self._session, chat, self._model.info.fingerprint):
             self._post(Notified(notice))
 
     def _close_model(self) -> None:

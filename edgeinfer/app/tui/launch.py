@@ -67,7 +67,8 @@ def opened(
     snapshots = Snapshots(path.parent / "snapshots", snapshot_bytes(tuning.settings.face.snapshots))
     kept, unsaved = _kept_chats(path)
     with kept as store, Autosave(store) as autosave:
-        state = AppState(store, autosave, tuning, Personas(), opening or open_model, path.parent)
+        open_kept = open_unsaved if unsaved else open_model
+        state = AppState(store, autosave, tuning, Personas(), opening or open_kept, path.parent)
         state.unsaved, state.snapshots, state.tools = unsaved, None if unsaved else snapshots, tools
         store.purge(KEPT_AFTER_DELETION_S)
         app = ChatApp(state)
@@ -105,6 +106,13 @@ def snapshot_bytes(text: str) -> int:
     from edgeinfer.text_values import size_in_bytes
 
     return 0 if text.strip() == "0" else size_in_bytes(text, 0)
+
+
+def open_unsaved(settings: Settings, face: WatchedFace) -> LoadedModel:
+    """As `open_model`, for chats of which nothing is saved."""
+    from edgeinfer.app.opening.loading import without_prefixes
+
+    return open_model(without_prefixes(settings), face)
 
 
 def open_model(settings: Settings, face: WatchedFace) -> LoadedModel:

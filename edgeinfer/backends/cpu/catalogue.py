@@ -18,6 +18,7 @@ from edgeinfer.backends.meanings import FORMS
 from edgeinfer.graph import step
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
 from edgeinfer.jit.library import KernelLibrary, cache_folder, open_library
+from edgeinfer.jit.targets import WIDE
 from edgeinfer.offload import slot_records
 from edgeinfer.settings import KVKind
 
@@ -137,8 +138,10 @@ def causal_conv(activation: str | None) -> Kernel:
 def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
     """The kernels for a kind of pages and an instruction set."""
     isa_name = TILED.get(isa_name, isa_name)
-    kind = _rounded(layout.kind)
-    name, parameters = f"{layout.kind}-{isa_name}", (kind, isa_name)
+    kind, name = _rounded(layout.kind), f"{layout.kind}-{isa_name}"
+    if kind is None:  # no integer products: all that matters is how much the registers hold
+        name, isa_name = ("f16-wide", "avx512vnni") if isa_name in WIDE else ("f16-narrow", "portable")
+    parameters = (kind, isa_name)
     joined = "join_chunks" if kind is None else "join_chunks-rotated"
     return AttentionKernels(
         Kernel(

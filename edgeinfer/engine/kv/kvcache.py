@@ -116,13 +116,22 @@ class KVCache:
         Raises ContextOverflow or DoesNotFit, and then leaves the sequence empty.
         """
         self.truncate(sequence, 0)
-        self._check_context(n_tokens)
-        n_unseen = 0 if self.windows is None else self.windows.first_page(n_tokens)
-        self._check_pages(pages_for(n_tokens), n_unseen)
-        found = self._get(sequence)
-        found.pages = [self._take(is_seen=number >= n_unseen) for number in range(pages_for(n_tokens))]
-        found.n_cached = n_tokens
+        self.extend(sequence, n_tokens)
         return self.pages(sequence)
+
+    def extend(self, sequence: int, n_tokens: int) -> None:
+        """Count tokens as committed from the end, at a whole page, up to `n_tokens`; discards pending ones.
+
+        The caller writes the contents of their pages, and the state after them if there are states. Raises
+        ContextOverflow or DoesNotFit, and then leaves the committed tokens as they are.
+        """
+        found = self._discard(sequence)
+        self._check_context(n_tokens)
+        added = range(len(found.pages), pages_for(n_tokens))
+        n_unseen = 0 if self.windows is None else self.windows.first_page(n_tokens)
+        self._check_pages(len(added), sum(number < n_unseen for number in added))
+        found.pages += [self._take(is_seen=number >= n_unseen) for number in added]
+        found.n_cached = n_tokens
 
     def place(self, batch: Batch, *, beside: bool = False) -> PlacedStep:
         """Assign slots to a batch's tokens. Discards pending tokens, with `beside` only those of its sequences.
@@ -162,8 +171,7 @@ class KVCache:
             slots[tokens] = self._slots(found, batch.positions[tokens], leaders[sequence])
             rows[tokens], starts[tokens] = row, found.n_cached
         self._pending.update(dict.fromkeys(members, PendingBatch(batch, slots)))
-        step = Step(batch, rows, slots, starts, self._tables(list(members)))
-        return PlacedStep(step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)))
+        return PlacedStep(Step(batch, rows, slots, starts, self._tables(list(members))), Copies.of(sources, targets))
 
     def _place_one(self, batch: Batch) -> PlacedStep:
         """`place` for the single token of a plain step: the same result without array work."""
@@ -181,9 +189,7 @@ class KVCache:
         slots = np.array([found.pages[-1] * PAGE + position % PAGE], np.int32)
         self._pending[sequence] = PendingBatch(batch, slots)
         step = Step(batch, np.zeros(1, np.int32), slots, batch.positions, np.array([found.pages], np.int32))
-        return PlacedStep(
-            step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
-        )
+        return PlacedStep(step, Copies.of(sources, targets))
 
     def _place_few(self, batch: Batch) -> PlacedStep:
         """`place` for a few tokens."""
@@ -216,10 +222,7 @@ class KVCache:
         pending = PendingBatch(batch, np.array(slots, np.int32))
         self._pending.update(dict.fromkeys(groups, pending))
         placed = np.array(rows, np.int32), pending.slots, np.array(starts, np.int32)
-        step = Step(batch, *placed, self._tables(list(groups)))
-        return PlacedStep(
-            step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
-        )
+        return PlacedStep(Step(batch, *placed, self._tables(list(groups))), Copies.of(sources, targets))
 
     def _growth(self, sequence: int, nodes: list[int], positions: list[int], parents: list[int]) -> tuple[int, int]:
         """How many pages a sequence needs for these tokens, and how many for siblings; checks the tokens' positions."""
@@ -284,9 +287,7 @@ class KVCache:
                 targets.append(target)
         found.n_cached += len(nodes)
         self._discard(sequence)
-        if not sources:
-            return NO_COPIES
-        return Copies(np.array(sources, np.int32), np.array(targets, np.int32))
+        return Copies.of(sources, targets)
 
     def _commit_one(self, found: SequencePages, pending: PendingBatch, sequence: int, node: int) -> bool:
         """Commit a single pending token that is already in its slot and has no siblings. Returns whether it was one."""

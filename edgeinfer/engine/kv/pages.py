@@ -38,6 +38,11 @@ class Copies:
     targets: Int32s
     advances: tuple[Advance, ...] = ()
 
+    @classmethod
+    def of(cls, sources: Sequence[int], targets: Sequence[int]) -> Copies:
+        """Copies from lists of slots."""
+        return cls(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
+
     def apply(self, memory: KVMemory, states: StateMemory | None = None) -> None:
         """Perform the copies. `states`: given if the model's sequences have states."""
         if len(self.sources):

@@ -43,6 +43,8 @@ from edgeinfer.steps import Progress, no_progress
 from edgeinfer.text_values import size_text
 
 CPU = "cpu"
+EXACT = 64
+"""A budget that is searched for is too large by one part in this many at most."""
 STAYS = 2.0
 """Uses of a piece that must stay: more than those of any other piece."""
 
@@ -225,6 +227,35 @@ def planned_weights(
     except DoesNotFit as reason:
         raise DoesNotFit(f"{reason}{_fewer_sequences(spec, file, limits, holding, available)}") from None
     return None if kept.holds_all else kept, limits
+
+
+def ram_for_both(
+    spec: ModelSpec, file: TensorTable, name: str, limits: Limits, holding: WeightBudget, beside_bytes: int
+) -> str:
+    """Which budget would leave room for a drafter of `beside_bytes` too: the end of a sentence, "" if memory is short.
+
+    A model that is read from disk in part takes less than one that stays, so the least such budget is searched for.
+    """
+    if holding.ram_bytes is None:
+        return ""
+    disk, whole = known_disk(), memory_need(CPU, spec, file.tensors, limits).weight_bytes
+
+    def has_room(ram_bytes: int) -> bool:
+        given = replace(holding, ram_bytes=ram_bytes, beside_bytes=beside_bytes)
+        try:
+            kept, _ = planned_weights(spec, file, name, limits, given, disk)
+        except DoesNotFit:
+            return False
+        return kept is not None or ram_bytes >= whole + beside_bytes
+
+    most = whole + beside_bytes
+    low, high = holding.ram_bytes, whole - 1 if has_room(whole - 1) and holding.ram_bytes < whole else most
+    if not has_room(high):
+        return ""
+    while high < whole and high - low > high // EXACT:
+        middle = (low + high) // 2
+        low, high = (low, middle) if has_room(middle) else (middle, high)
+    return f"; --ram {enough(high).replace(' ', '')} would have room for both"
 
 
 def _fewer_sequences(

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.engine.measure.idle import QuietMeter
 from edgeinfer.engine.measure.profiles import machine_name
 from edgeinfer.scheduling.machine.profile import ANY, CPU, AttentionRates, Curve, DeviceRates, ProductRates, Profile
 from edgeinfer.scheduling.machine.topology import Topology
@@ -32,20 +33,23 @@ ASSUMPTIONS = (
 
 def quick_profile(topology: Topology) -> Profile:
     """A profile for predicting how fast models write, from a quick look at memory."""
-    n_cores = len(topology.workers())
+    n_cores, meter = len(topology.workers()), QuietMeter()
+    meter.begin()
+    read = read_rate(n_cores, _footprint(topology))
+    meter.end()
     arithmetic = Curve.level(MADD_PER_CORE * n_cores)
     cpu = DeviceRates(
         name=CPU,
         kind=CPU,
         memory_bytes=topology.total_bytes,
-        read=Curve.level(read_rate(n_cores, _footprint(topology))),
+        read=Curve.level(read),
         products=MappingProxyType({ANY: ProductRates(0.5625, arithmetic)}),
         attention=(AttentionRates(128, arithmetic),),
         element_rate=Curve.level(ELEMENTS_S),
         op_s=OP_S,
         pass_s=PASS_S,
     )
-    return Profile(machine_name(), (cpu,), short=True, assumptions=ASSUMPTIONS)
+    return Profile(machine_name(), (cpu,), idle_share=meter.idle_share, short=True, assumptions=ASSUMPTIONS)
 
 
 def _footprint(topology: Topology) -> int:

@@ -115,6 +115,8 @@ def trimmed(draft: Draft, root: int, n_vocab: int, most: int, deepest: int) -> D
             tokens.append(token)
             parents.append(parent)
             depths.append(depths[parent] + 1)
+    if tokens == wanted_tokens and parents == wanted_parents:  # nothing was left out
+        return draft
     return Draft(np.array(tokens, np.int32), np.array(parents, np.int32))
 
 

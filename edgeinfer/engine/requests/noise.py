@@ -11,6 +11,7 @@ computes the same hash.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,11 @@ def stirred(number: int) -> int:
     number = ((number ^ number >> 30) * STIR_FIRST) & MASK
     number = ((number ^ number >> 27) * STIR_SECOND) & MASK
     return number ^ number >> 31
+
+
+def exponential(key: int, token: int) -> float:
+    """E of a token in the draw whose stream begins at `key`."""
+    return -log(((stirred(key + STEP * token & MASK) >> 12) + 0.5) * 2.0**-52)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "after_sampling", "schema", "grammar", "regex", "keeps_all"),
     *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora", "parse_special"),
     "ignore_eos",
+    "scored_from",
 )
 
 MOST_LOGPROBS = 20
@@ -59,7 +60,8 @@ class Options(TypedDict, total=False):
     or name, 0 for those not named; None: those of the model. parse_special: special tokens that are spelled in a text
     become those tokens; by default they do in a text to continue, and not in the messages of a conversation, where they
     could end a turn or begin another. logit_bias: by token; a text stands for each of its tokens. ignore_eos: the
-    tokens with which an answer ends are forbidden, so that it goes on to a limit or a stop text.
+    tokens with which an answer ends are forbidden, so that it goes on to a limit or a stop text. scored_from: return
+    log probabilities of the prompt's tokens too, from this one on (1: of all but the first, which nothing precedes).
     """
 
     temperature: float
@@ -89,6 +91,7 @@ class Options(TypedDict, total=False):
     parse_special: bool
     lora: AdapterScales | None
     ignore_eos: bool
+    scored_from: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,8 @@ class Request:
     which tokens are drawn. `constraint`: what the answer must match, built for this request alone. `tools`: the
     functions that may be called. `thoughts`: how the model sets thoughts apart, if it does; `opens_thought`: the prompt
     ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names of these rows. `scales`: of
-    the model's LoRA adapters; () if passes state none.
+    the model's LoRA adapters; () if passes state none. `scored_from`: the first token of the prompt whose log
+    probability is wanted, and with it those of all that follow; None: of none.
     """
 
     prompt: tuple[int, ...]
@@ -120,6 +124,12 @@ class Request:
     remarks: tuple[str, ...] = ()
     mixed: MixedPrompt | None = None
     scales: Scales = ()
+    scored_from: int | None = None
+
+    @property
+    def shareable(self) -> tuple[int, ...]:
+        """The part of the prompt that others may have read; its last token is read in any case."""
+        return self.prompt if self.scored_from is None else self.prompt[: self.scored_from]
 
     def reader(self) -> AnswerReader | None:
         """A new reader of the answer; None if it has neither thoughts nor calls."""
@@ -136,6 +146,11 @@ class Request:
             raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 0 or more")
         if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
             raise BadSetting(f"logprobs cannot be {self.logprobs}: it must be between 0 and {MOST_LOGPROBS}")
+        if self.scored_from is not None and (self.mixed is not None or self.scored_from < 1):
+            raise BadSetting(
+                f"scored_from cannot be {self.scored_from}: log probabilities are those of token ids after the first, "
+                "so it must be 1 or more, and the prompt must have no rows of numbers"
+            )
         if len(self.prompt) > n_context:
             raise ContextOverflow(
                 f"the prompt has {len(self.prompt)} tokens and the context holds {n_context}; shorten it, "
@@ -181,6 +196,7 @@ def request_of(
         tools=tools,
         mixed=mixed,
         scales=scales,
+        scored_from=options.get("scored_from"),
     )
 
 

@@ -9,27 +9,28 @@ nothing of text: the generator handles stop strings and end-of-generation tokens
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from math import exp, inf, log
 from numbers import Integral, Real
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
-from edgeinfer.engine.requests.noise import Doubles, Int64s, Noise
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.engine.requests.highest import highest_of, most_likely, most_likely_by_peaks, shortlist
+from edgeinfer.engine.requests.noise import Doubles, Int64s, Noise, exponential
+from edgeinfer.errors import BadSetting
 
+FEW = 64
+"""Up to so many candidates, plain numbers are faster than arrays: between passes of a model, each call of NumPy finds
+its code and data in no cache near the core."""
 NUCLEUS_FIRST = 1024
 """Candidates that top-p sorts at first; eight times as many until they hold enough probability."""
-
-ROW = 1024
-"""Width of the rows in which logits are searched for the highest."""
-
-ROWS_SKIPPED = 4
-"""One row in this many is used to estimate where the highest logits begin."""
 
 LEAST_FACTOR, MOST_FACTOR = 1e-30, 1e30
 """Range of factors that logits are multiplied by: outside it, they would be 0 or infinite in float32."""
@@ -122,6 +123,12 @@ class Distribution:
         """The token of draw `n`."""
         if len(self.tokens) == 1:
             return int(self.tokens[0])
+        if len(self.tokens) <= FEW:
+            key, best, most = noise.draw_key(n), -1, -1.0
+            for token, weight in zip(self.tokens.tolist(), self.weights.tolist(), strict=True):
+                if (score := weight / exponential(key, token)) > most:
+                    best, most = token, score
+            return best
         return int(self.tokens[(self.weights / noise.exponentials(n, self.tokens)).argmax()])  # E / p could overflow
 
     def dense(self, n_vocab: int) -> Doubles:
@@ -131,16 +138,58 @@ class Distribution:
         return probabilities
 
 
+class Biases:
+    """What is added to the logits of some tokens.
+
+    tokens  int32[N]    different ones
+    values  float32[N]  -inf for tokens that are never chosen
+    """
+
+    def __init__(self, tokens: Sequence[int], values: Sequence[float]) -> None:
+        self.tokens, self.values = np.array(tokens, np.int32), np.array([np.float32(each) for each in values])
+        self.addresses = self.tokens.ctypes.data, self.values.ctypes.data, len(tokens)
+        """Of tokens and values, and N; valid as long as this exists."""
+
+
+class LikeliestFinder(Protocol):
+    """Finds the likeliest tokens faster than arrays do."""
+
+    def find(
+        self,
+        logits: NDArray[np.float32],
+        peaks: NDArray[np.float32],
+        n: int,
+        window: Sequence[int],
+        settings: SamplingSettings,
+        biases: Biases,
+    ) -> tuple[list[int], list[float]] | None:
+        """The `n` likeliest tokens and their logits after biases, and the penalties of `settings` on a window.
+
+        All tokens if there are fewer. The likeliest comes first, of equals the lowest token. None if it cannot tell:
+        use arrays.
+        """
+        ...
+
+
 class Sampler:
     """Chooses tokens by `settings`. `seed` is the one in use; the operating system provides it if none was given.
 
-    `suppressed`: tokens that are never chosen, except those to which the settings give a bias.
+    `suppressed`: tokens that are never chosen, except those to which the settings give a bias. `finder`: saves time.
     """
 
-    def __init__(self, settings: SamplingSettings, suppressed: Collection[int] = ()) -> None:
+    def __init__(
+        self, settings: SamplingSettings, suppressed: Collection[int] = (), finder: LikeliestFinder | None = None
+    ) -> None:
         self.settings = settings
         self.suppressed = frozenset(suppressed) - settings.logit_bias.keys()
+        self._finder = finder
+        penalties = settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty
+        self._penalises = penalties != (1, 0, 0) and settings.penalty_window != 0
+        added = dict.fromkeys(self.suppressed, -inf) | {token: float(x) for token, x in settings.logit_bias.items()}
+        self._biases = Biases(list(added), list(added.values()))
         self._suppressed_ids = sorted(self.suppressed)
+        self._least = log(settings.min_p) if settings.min_p > 0 else -inf
+        """How far below the highest logit those of possible tokens may lie."""
         self.seed = int.from_bytes(os.urandom(4), "little") if settings.seed is None else settings.seed
         self.noise = Noise.of(self.seed)
         self.drawn_from: Distribution | None = None
@@ -158,49 +207,89 @@ class Sampler:
         `peaks`: peaks of the logits, as described in `base.Peaked`; they only save time.
         """
         if self.settings.temperature == 0:
+            if (likeliest := self._likeliest(logits, history, peaks, 1)) is not None:
+                return likeliest[0][0]
             shifted = self._shifted(logits, history)
-            if peaks is not None and shifted is logits and (found := _most_likely_by_peaks(logits, peaks)) is not None:
+            if peaks is not None and shifted is logits and (found := most_likely_by_peaks(logits, peaks)) is not None:
                 return found
-            return _most_likely(shifted)
-        self.drawn_from = self.distribution(logits, history)
+            return most_likely(shifted)
+        self.drawn_from = self.distribution(logits, history, peaks)
         return self.drawn_from.draw(self.noise, n)
 
-    def distribution(self, logits: NDArray[np.float32], history: Sequence[int]) -> Distribution:
+    def distribution(
+        self, logits: NDArray[np.float32], history: Sequence[int], peaks: NDArray[np.float32] | None = None
+    ) -> Distribution:
         """The distribution that `choose` draws from.
 
         Raises EdgeInferError if logits are NaN or no token is possible.
         """
         settings = self.settings
+        if settings.temperature > 0 and (found := self._likeliest(logits, history, peaks, settings.top_k)) is not None:
+            return self._of_few(*found)
         shifted = self._shifted(logits, history)
-        tokens = _shortlist(shifted, settings.top_k) if settings.top_k else np.arange(len(shifted))
+        tokens = shortlist(shifted, settings.top_k) if settings.top_k else np.arange(len(shifted))
         values = shifted[tokens]
-        best = tokens[_most_likely(values, tokens)]
+        best = most_likely(values, tokens)
+        highest = float(values[best])
         if settings.temperature == 0:
-            return Distribution(np.array([best]), np.ones(1))
-        if shifted[best] == np.inf:
+            return Distribution(tokens[best : best + 1], np.ones(1))
+        if highest == np.inf:
             tokens = tokens[values == np.inf]
             return Distribution(tokens, np.ones(len(tokens)))
+        if 0 < settings.top_k <= FEW:
+            order = np.negative(values).argsort(kind="stable")[: settings.top_k]  # of equals, lower tokens first
+            return self._of_few(tokens[order].tolist(), values[order].tolist())
         if 0 < settings.top_k < len(tokens):
-            candidates = _best(values, settings.top_k)
+            candidates = highest_of(values, settings.top_k)
             tokens, values = tokens[candidates], values[candidates]
         if settings.top_p < 1:
             candidates = _top_p(values, settings.top_p)
             tokens, values = tokens[candidates], values[candidates]
-        below_best = values.astype(np.float64) - float(shifted[best])
+        below_best = values.astype(np.float64) - highest
         if settings.min_p > 0:
-            likely = below_best >= np.log(settings.min_p)
+            likely = below_best >= self._least
             tokens, below_best = tokens[likely], below_best[likely]
         weights = np.exp(below_best / settings.temperature)
         if weights.min() == 0:
             tokens, weights = tokens[weights > 0], weights[weights > 0]
         return Distribution(tokens, weights)
 
+    def _likeliest(
+        self, logits: NDArray[np.float32], history: Sequence[int], peaks: NDArray[np.float32] | None, n: int
+    ) -> tuple[list[int], list[float]] | None:
+        """The `n` likeliest tokens and their logits, from the finder; None if arrays have to be used."""
+        if self._finder is None or peaks is None or not 0 < n <= FEW:
+            return None
+        if any(not 0 <= token < len(logits) for token in self.settings.logit_bias):
+            return None
+        window = self._window(history) if self._penalises else ()
+        return self._finder.find(logits, peaks, n, window, self.settings, self._biases)
+
+    def _window(self, history: Sequence[int]) -> Sequence[int]:
+        """The tokens that penalties look at."""
+        size = self.settings.penalty_window
+        return history if size < 0 else history[max(0, len(history) - size) :]
+
+    def _of_few(self, tokens: list[int], logits: list[float]) -> Distribution:
+        """The distribution over these tokens, likeliest first, number by number: calls of NumPy would take longer."""
+        settings, highest, n_left = self.settings, logits[0], len(logits)
+        if settings.top_p < 1:
+            reached = list(accumulate([exp(logit - highest) for logit in logits]))
+            n_left = min(n_left, bisect_left(reached, settings.top_p * reached[-1]) + 1)
+        weights = []
+        for logit in logits[:n_left]:
+            weight = exp((logit - highest) / settings.temperature)
+            if not weight or logit - highest < self._least:
+                break
+            weights.append(weight)
+        chosen = sorted(zip(tokens, weights, strict=False))
+        return Distribution(np.array([token for token, _ in chosen]), np.array([weight for _, weight in chosen]))
+
     def _shifted(self, logits: NDArray[np.float32], history: Sequence[int]) -> NDArray[np.float32]:
         """Logits after bias and penalties; copied only if something changes."""
         settings = self.settings
-        window = history if settings.penalty_window < 0 else history[max(0, len(history) - settings.penalty_window) :]
-        off = (settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty) == (1, 0, 0)
-        if not settings.logit_bias and not self.suppressed and (off or not window):
+        window = self._window(history) if self._penalises else ()
+        if not settings.logit_bias and not self.suppressed and not window:
             return logits
         shifted = logits.copy()
         if self.suppressed:
@@ -209,7 +298,7 @@ class Sampler:
             if not 0 <= token < len(shifted):
                 raise BadSetting(f"logit_bias names token {token}; the vocabulary has tokens 0 to {len(shifted) - 1}")
             shifted[token] += np.float32(bias)
-        if not off and window:
+        if window:
             _penalise(shifted, window, settings)
         return shifted
 
@@ -254,61 +343,13 @@ def draw_weights(
     if settings.temperature == 0:
         return values.astype(np.float64) - highest
     found = np.full(len(tokens), -np.inf)
-    places = _best(values, settings.top_k) if 0 < settings.top_k < len(tokens) else np.arange(len(tokens))
+    places = highest_of(values, settings.top_k) if 0 < settings.top_k < len(tokens) else np.arange(len(tokens))
     if settings.top_p < 1:
         places = places[_top_p(values[places], settings.top_p)]
     below_best = values[places].astype(np.float64) - highest
     least = np.log(settings.min_p) if settings.min_p > 0 else -np.inf
     found[places] = np.where(below_best >= least, below_best / settings.temperature, -np.inf)
     return found
-
-
-def _most_likely(values: NDArray[np.float32], tokens: Int64s | None = None) -> int:
-    """Index of the highest logit; of equals, the lowest index. `tokens`: the token of each value."""
-    best = int(values.argmax())
-    if np.isnan(values[best]):
-        raise EdgeInferError(
-            f"the model gave no number for token {best if tokens is None else tokens[best]} (NaN); the file is damaged "
-            "or the model overflows: check its checksum, or try another quantisation of it"
-        )
-    if values[best] == -np.inf:
-        raise EdgeInferError("every token is forbidden: logit_bias or the model left none to choose from")
-    return best
-
-
-def _most_likely_by_peaks(logits: NDArray[np.float32], peaks: NDArray[np.float32]) -> int | None:
-    """Index of the highest logit if it is unique and all logits are finite; else None."""
-    place = int(peaks.argmax())  # the first NaN if there is one
-    if np.count_nonzero(peaks == peaks[place]) != 1:
-        return None
-    block, lane = divmod(place, PEAK_LANES)
-    lane_logits = logits[block * PEAK_BLOCK + lane : (block + 1) * PEAK_BLOCK : PEAK_LANES]
-    return block * PEAK_BLOCK + lane + PEAK_LANES * int(lane_logits.argmax())
-
-
-def _shortlist(values: NDArray[np.float32], n: int) -> Int64s:
-    """Increasing indices that include the n highest values and all NaN, a few more, and no impossible tokens.
-
-    If fewer tokens are possible, as under a grammar, these are all of them.
-    """
-    part = values[: len(values) // ROW * ROW].reshape(-1, ROW)[::ROWS_SKIPPED]
-    if n > ROW // 2 or len(part) < 2:
-        return np.arange(len(values))
-    highest = part.max(axis=0)  # maxima of strided groups are separate values, so n values reach the n-th of them
-    edge = np.partition(highest, ROW - n)[ROW - n]
-    lower = values == -np.inf if edge == -np.inf else values < edge
-    found: Int64s = np.logical_not(lower, out=lower).nonzero()[0]
-    return found if len(found) else np.arange(len(values))
-
-
-def _best(values: NDArray[np.float32], n: int) -> Int64s:
-    """Increasing indices of the n highest values; of equals at the edge, the lowest indices."""
-    edge = np.partition(values, len(values) - n)[len(values) - n]
-    candidates: Int64s = (values >= edge).nonzero()[0]
-    if len(candidates) > n:
-        equal = candidates[values[candidates] == edge]
-        candidates = np.setdiff1d(candidates, equal[len(equal) - (len(candidates) - n) :], assume_unique=True)
-    return candidates
 
 
 def _top_p(candidates: NDArray[np.float32], top_p: float) -> Int64s:
@@ -323,10 +364,10 @@ def _top_p(candidates: NDArray[np.float32], top_p: float) -> Int64s:
         weights = weights[heavy]
     wanted, n_sorted = top_p * total, min(NUCLEUS_FIRST, len(weights))
     while True:
-        highest = np.sort(weights[_best(weights, n_sorted)] if n_sorted < len(weights) else weights)[::-1]
+        highest = np.sort(weights[highest_of(weights, n_sorted)] if n_sorted < len(weights) else weights)[::-1]
         reached = highest.cumsum(dtype=np.float64)
         if n_sorted == len(weights) or reached[-1] >= wanted:
             break
         n_sorted = min(8 * n_sorted, len(weights))
-    found = _best(weights, min(int(reached.searchsorted(wanted, side="left")) + 1, len(weights)))
+    found = highest_of(weights, min(int(reached.searchsorted(wanted, side="left")) + 1, len(weights)))
     return found if heavy is None else heavy[found]

@@ -16,6 +16,7 @@ from edgeinfer.errors import BadGGUF, BadTemplate, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.gguf import GGUFFile, Metadata
+from edgeinfer.models.ollama_params import ollama_params
 from edgeinfer.models.text import ChatTemplate, Tokenizer, Vocabulary, vocabulary_of
 from edgeinfer.models.text.template_choice import TemplateChoice, template_choice
 from edgeinfer.models.text.tokenizer_file import FolderText
@@ -46,21 +47,28 @@ def texts_beside(subject: Subject, options: LoadOptions, beside: ThreadPoolExecu
         return None
     vocabulary = vocabulary_of(subject.file.metadata)
     check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
-    return beside.submit(own_texts, subject.file.metadata, vocabulary, chosen_template(options))
+    return beside.submit(own_texts, subject.file.metadata, vocabulary, chosen_template(options), _kept_beside(subject))
 
 
 def program_texts(subject: Subject, options: LoadOptions, executor: SequenceEvaluator) -> Texts:
     """Tokenizer and template of a model that another program runs."""
     program = executor.capabilities.program
     assert program is not None
-    texts = texts_with(subject.file.metadata, program.text, chosen_template(options))
+    texts = texts_with(subject.file.metadata, program.text, chosen_template(options), _kept_beside(subject))
     check_vocabulary(subject.file.path, texts[0].n_tokens, program.n_vocab)
     return texts
 
 
-def own_texts(metadata: Metadata, vocabulary: Vocabulary, chosen: TemplateChoice | None = None) -> Texts:
+def _kept_beside(subject: Subject) -> str:
+    """The template that Ollama keeps for the name by which the model was opened; "" for other models."""
+    return ollama_params(subject.file.path, subject.source).template
+
+
+def own_texts(
+    metadata: Metadata, vocabulary: Vocabulary, chosen: TemplateChoice | None = None, beside: str = ""
+) -> Texts:
     """Our own tokenizer and template. Raises UnsupportedModel if edgeinfer lacks the tokenizer, BadGGUF."""
-    template = ChatTemplate.from_metadata(metadata, vocabulary, chosen)
+    template = ChatTemplate.from_metadata(metadata, vocabulary, chosen, beside)
     template.prepare()
     return Tokenizer.with_vocabulary(vocabulary, metadata), template
 
@@ -74,13 +82,15 @@ def check_vocabulary(path: Path, n_tokens: int, n_vocab: int) -> None:
         )
 
 
-def texts_with(metadata: Metadata, program: ProgramText, chosen: TemplateChoice | None = None) -> Texts:
+def texts_with(
+    metadata: Metadata, program: ProgramText, chosen: TemplateChoice | None = None, beside: str = ""
+) -> Texts:
     """Our own tokenizer and template if edgeinfer has the tokenizer, else the program's."""
     try:
-        return own_texts(metadata, vocabulary_of(metadata), chosen)
+        return own_texts(metadata, vocabulary_of(metadata), chosen, beside)
     except (UnsupportedModel, BadGGUF):
         vocabulary = program.vocabulary()
-        template = ChatTemplate.from_metadata(metadata, vocabulary, chosen)
+        template = ChatTemplate.from_metadata(metadata, vocabulary, chosen, beside)
         template.prepare()
         return ProgramTokenizer(vocabulary, program), template
 

@@ -95,6 +95,11 @@ class CachedSequence:
         return self.pool.executor.limits.max_tokens
 
     @property
+    def max_outputs(self) -> int:
+        """The largest number of rows of logits of one batch."""
+        return self.pool.executor.limits.max_outputs
+
+    @property
     def is_full(self) -> bool:
         """Whether the context is full."""
         return len(self._tokens) >= self.n_context
@@ -148,8 +153,10 @@ class CachedSequence:
         self._scales = donor._scales
         self.pool.replace(donor, self)
 
-    def chain(self, tokens: Sequence[int], *, wants_logits: bool, mixed: MixedPrompt | None = None) -> Batch:
-        """The batch of consecutive tokens, with logits for the last one or for none.
+    def chain(
+        self, tokens: Sequence[int], *, wants_logits: bool, n_outputs: int = 1, mixed: MixedPrompt | None = None
+    ) -> Batch:
+        """The batch of consecutive tokens, with logits for the last `n_outputs` of them or for none.
 
         `mixed`: the prompt of the text if it has rows; negative tokens are then names of rows.
         """
@@ -160,7 +167,7 @@ class CachedSequence:
             sequences=np.full(n_tokens, self.sequence, np.int32),
             positions=np.arange(n_cached, n_cached + n_tokens, dtype=np.int32),
             parents=np.arange(-1, n_tokens - 1, dtype=np.int32),
-            outputs=np.array([n_tokens - 1] if wants_logits else [], np.int32),
+            outputs=np.arange(n_tokens - n_outputs if wants_logits else n_tokens, n_tokens, dtype=np.int32),
             scales=self._row_scales(n_tokens),
         )
         return batch if mixed is None else mixed.completed(batch, tokens)
@@ -307,6 +314,16 @@ class CachedSequence:
         if self._sequence is not None:
             self.pool.leave(self, self._sequence)
             self._sequence = None
+
+    def cut(self, n_tokens: int) -> int:
+        """Drop cached tokens from a position on, or from before it; returns how many are left. Needs the lock."""
+        self._truncate(n_tokens)
+        return self.n_cached
+
+    def count(self, tokens: Sequence[int]) -> None:
+        """Count tokens that follow the cached ones as cached: their keys and values were put into the executor."""
+        self._tokens.extend(tokens)
+        self.was_taken = False
 
     def _truncate(self, n_tokens: int) -> None:
         if self._sequence is not None:

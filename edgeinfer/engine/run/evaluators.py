@@ -32,6 +32,7 @@ from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
+    from edgeinfer.engine.kv.cached_pages import CachedPages
     from edgeinfer.engine.run.observed import LastStep
     from edgeinfer.engine.shared_lane.lane import SharedLane
 
@@ -151,6 +152,7 @@ class EvaluatorCapabilities:
     overlapping: Overlapping | None = None
     shared: SharedLane | None = None
     scales: tuple[float, ...] = ()
+    pages: CachedPages | None = None
 
 
 class SequenceEvaluator(Protocol):
@@ -230,7 +232,8 @@ class Subject:
 
     `program`: the program that opens it, where the file's form decides that; otherwise the device name decides.
     `approx`: the threshold below which activations count as zero, if any. `rows`: whether prompts may contain rows.
-    `head`: the trained head that drafts for it, if any; `spec` then shows it hidden rows.
+    `head`: the trained head that drafts for it, if any; `spec` then shows it hidden rows. `source`: where the store has
+    it from; a name of Ollama's says more than the file.
     """
 
     file: GGUFFile | DecoderFolder
@@ -240,6 +243,7 @@ class Subject:
     approx: float | None = None
     rows: bool = False
     head: OpenHead | None = None
+    source: str = ""
 
     @property
     def gguf(self) -> GGUFFile:

@@ -13,6 +13,7 @@ import numpy as np
 from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.kv import saved_state
+from edgeinfer.engine.kv.cached_pages import CachedPages
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import Value, check_same, seal, unseal
 from edgeinfer.engine.measure.power import PowerLimiter
@@ -70,8 +71,10 @@ class Executor(Observed):
         self._adaptation = Adaptation(has.workers, options) if options.adapts and has.workers is not None else None
         self._pressure = None if has.streaming is None else Pressure(has.streaming)
         showing = None if has.buffers is None else self
+        is_exact = read is None and device.batch_invariant
+        pages = CachedPages(self._cache, lane, self._identity) if is_exact else None
         self.capabilities = EvaluatorCapabilities(
-            showing=showing, step_times=self, shared=self.shared, scales=self._inputs.scales
+            showing=showing, step_times=self, shared=self.shared, scales=self._inputs.scales, pages=pages
         )
 
     def beside(

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Sequence
 
+from edgeinfer.engine.requests.sampling import LikeliestFinder
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.errors import DoesNotFit, EngineClosed, UnsupportedModel
@@ -32,6 +33,8 @@ class Pool:
         """Scales of LoRA adapters that new sequences are read with; () if passes state none."""
         self._members: list[CachedSequence] = []
         self._closed = False
+        self.finder: LikeliestFinder | None = None
+        """Finds likely tokens of passes, if there is one. Usable by whoever has the lock."""
         self._rests_since = time.monotonic()
         self.n_readings = self.n_read = 0
         """Passes that read texts for embeddings, and their tokens."""
@@ -79,9 +82,8 @@ class Pool:
 
     def evaluate(self, members: Sequence[CachedSequence], batch: Batch) -> Floats:
         """Evaluate a batch of these. If memory is short, idle sequences lose theirs, least recently used first."""
-        for member in members:
-            self._members.remove(member)
-            self._members.append(member)
+        others = [each for each in self._members if each not in members]
+        self._members = [*others, *members]  # at once: a signal handler may raise at any point
         if self._interruptible is not None:
             self._interruptible.heed(members[0].stopped if len(members) == 1 else None)
         while True:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.prefixes.kept import DiskPrefixes
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.retained import Prefixes, SwapSpace, is_being_read
@@ -34,7 +35,7 @@ class Admission:
 
     def __init__(self, pool: Pool, most_active: int | None, swap: SwapSpace, *, shares: bool) -> None:
         limits = pool.executor.limits
-        self._pool, self._shares = pool, shares
+        self._pool, self.shares = pool, shares
         self._n_context = limits.n_context
         self._n_pages = max(limits.n_pages, pool.executor.n_free_pages)  # of all KV partitions
         self._windows, self._most_seen = limits.windows, 0
@@ -44,6 +45,8 @@ class Admission:
         self._most_active = min(most_active or most, most)
         self.swap = swap
         self.prefixes = Prefixes(pool)
+        self.on_disk: DiskPrefixes | None = None
+        """Prefixes that outlive the memory; None: none do."""
         self._entered: dict[ScheduledSequence, None] = {}  # in order
         self._arrivals: deque[ScheduledSequence] = deque()
         self.waiting: list[ScheduledSequence] = []
@@ -53,7 +56,7 @@ class Admission:
     @property
     def shared_prefixes(self) -> Prefixes:
         """What finished answers have left for others. Raises EdgeInferError where answers share nothing."""
-        if not self._shares:
+        if not self.shares:
             raise EdgeInferError("with this schedule answers leave nothing for others: choose another one (--schedule)")
         return self.prefixes
 
@@ -61,6 +64,11 @@ class Admission:
     def sequences(self) -> tuple[ScheduledSequence, ...]:
         """All answers that are not over, including those starting or preempted; may be read from any thread."""
         return tuple(self._entered.copy())  # others may enter meanwhile
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for an answer; may be read from any thread."""
+        return any(each.is_interactive and each.is_wanted for each in self.sequences)
 
     @property
     def is_full(self) -> bool:
@@ -80,7 +88,8 @@ class Admission:
         request, n_generated = sequence.request, sequence.n_generated
         most = self._n_context if request.max_tokens is None else request.max_tokens
         n_tokens = len(request.prompt) + min(n_generated + MORE_TOKENS, most)
-        return self._share_of(max(sequence.n_pages, pages_for(min(n_tokens, self._n_context))))
+        n_pages = max(sequence.n_pages, pages_for(min(n_tokens, self._n_context)))
+        return self._share_of(max(1, n_pages - sequence.n_shared_pages))
 
     def _share_of(self, n_pages: int) -> int:
         """Pages to count for a request: its own, or more if its share of sliding-window places is larger."""
@@ -167,10 +176,11 @@ class Admission:
                 self.swap.swap_in(sequence.cached)
             else:
                 sequence.has_begun = True
-                if sequence.shares_prefix and self._shares:
+                if sequence.shares_prefix and self.shares:
                     sequence.cached.settle()
-                    self.prefixes.begin(sequence.cached, sequence.request.prompt, sequence.request.scales)
+                    self.prefixes.begin(sequence.cached, sequence.request.shareable, sequence.request.scales)
                 sequence.begin(is_first=n_passes == 0)
+                self._restore(sequence)
         except Exception as reason:
             self.fail(sequence, reason, alone=True)
             return
@@ -181,11 +191,18 @@ class Admission:
         self.active.append(sequence)
         self.waiting.remove(sequence)
 
+    def _restore(self, sequence: ScheduledSequence) -> None:
+        """Let an answer that begins have what is on disk of its prompt beyond what is in memory."""
+        if self.on_disk is not None:
+            cached = sequence.cached
+            sequence.n_from_disk = self.on_disk.restore(cached, sequence.request.shareable, self.prefixes.give_up)
+            sequence.n_reused = cached.n_cached
+
     def _waits_for_prefix(self, sequence: ScheduledSequence) -> bool:
         """Whether another answer of at least the same priority is reading a prefix that this one could share."""
-        if not sequence.shares_prefix or sequence.has_begun or not self.active or not self._shares:
+        if not sequence.shares_prefix or sequence.has_begun or not self.active or not self.shares:
             return False
-        prompt = sequence.request.prompt
+        prompt = sequence.request.shareable
         reading = [
             each
             for each in self.active
@@ -278,7 +295,10 @@ class Admission:
 
     def _release(self, sequence: ScheduledSequence) -> None:
         """Leave the cached tokens of an answer to others, or to its owner."""
-        if sequence.shares_prefix and self._shares and sequence.error is None:
+        if self.on_disk is not None and sequence.error is None and sequence.has_begun:
+            note = self.on_disk.note_shared if sequence.is_batched else self.on_disk.note
+            note(sequence.cached, sequence.request.prompt)
+        if sequence.shares_prefix and self.shares and sequence.error is None:
             self.prefixes.keep(sequence.cached)
         elif sequence.shares_prefix:
             sequence.cached.close()

@@ -18,10 +18,12 @@ from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.drafting import ClosingSpeculator
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
+from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.output import Waiter
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.stats import PassCounts, Stats
 from edgeinfer.engine.scheduler.step_driver import StepDriver
+from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.text import Tokenizer
@@ -37,7 +39,10 @@ class NumberedRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """A finished answer; `error`: why there is none. `content`: the text without thoughts; `reasoning`: these."""
+    """A finished answer; `error`: why there is none. `content`: the text without thoughts; `reasoning`: these.
+
+    `prompt_logprobs`: of the prompt's tokens from the one on that the option `scored_from` names.
+    """
 
     number: int
     text: str = ""
@@ -46,6 +51,7 @@ class BatchAnswer:
     error: Exception | None = None
     content: str = ""
     reasoning: str = ""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class Batcher:
@@ -57,9 +63,13 @@ class Batcher:
         tokenizer: Tokenizer,
         n_parallel: int,
         opens: Callable[[], ClosingSpeculator] | None = None,
+        reserve: Callable[[int], CachedSequence] | None = None,
     ) -> None:
-        """`opens`: creates the drafts of one answer; None: nothing is drafted."""
-        self._opens = opens
+        """`opens`: creates the drafts of one answer; None: nothing is drafted.
+
+        `reserve`: creates what an answer of so many tokens is cached in, with a beginning of it or not; None: empty.
+        """
+        self._opens, self._reserve = opens, reserve or driver.scheduler.pool.reserve
         self._driver, self._scheduler, self._tokenizer = driver, driver.scheduler, tokenizer
         self._pool = driver.scheduler.pool
         self._n_parallel = n_parallel
@@ -132,9 +142,11 @@ class Batcher:
         """A sequence with room for the whole answer."""
         n_pages = self._scheduler.admission.pages_of(request)
         n_tokens = min(n_pages * PAGE, self._pool.executor.limits.n_context)
-        own = self._pool.reserve(n_tokens), self._tokenizer, request
+        cached = self._reserve(n_tokens)
+        own = cached, self._tokenizer, request
         sequence = ScheduledSequence(*own, opens=self._opens, priority="background", counts_energy=False)
-        sequence.n_pages, sequence.is_driven = n_pages, True
+        sequence.n_pages, sequence.n_shared_pages = n_pages, cached.n_cached // PAGE
+        sequence.is_driven = sequence.is_batched = True
         sequence.released, sequence.notify = self._release, self._waiter.wake
         return sequence
 
@@ -153,7 +165,8 @@ class Batcher:
             text, reader = sequence.text, sequence.request.reader()
             content = text if reader is None else reader.push(text) + reader.finish()
             thoughts = "" if reader is None else reader.thoughts
-            return BatchAnswer(number, text, sequence.tokens, sequence.stats, None, content, thoughts)
+            scores = tuple(sequence.scores.found)
+            return BatchAnswer(number, text, sequence.tokens, sequence.stats, None, content, thoughts, scores)
         self._pool.check_open()
         if isinstance(sequence.error, Exception) and sequence.failed_alone:
             return BatchAnswer(number, error=sequence.error)

@@ -158,6 +158,8 @@ class StopStrings:
 
     def push(self, text: str) -> str:
         """Add text, and return the text that is now certain not to belong to a stop string."""
+        if not self._stops:
+            return text
         if self.matched is not None:
             return ""
         self._held += text

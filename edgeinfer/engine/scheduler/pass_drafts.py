@@ -86,7 +86,8 @@ class PassDrafts:
             found.add(n_tokens, len(work.batch.outputs), is_prompt=is_prompt)
         for sequence, n_tokens in given:
             n_missing = sequence.n_missing
-            found.add(min(n_tokens, n_missing), 1, is_prompt=n_missing > 1)
+            n_outputs = max(1, min(n_tokens, n_missing) - sequence.n_silent)
+            found.add(min(n_tokens, n_missing), n_outputs, is_prompt=n_missing > 1)
         return found
 
     def _n_pages(

@@ -84,6 +84,15 @@ class Scheduler:
         with self.pool.lock:
             self.admission.close()
 
+    def keep_prefixes(self) -> None:
+        """End all answers, and write to disk what they and earlier ones have left in memory for later ones."""
+        self.stop()
+        on_disk = self.admission.on_disk
+        if on_disk is not None:
+            with self.pool.lock:
+                self.admission.end_all()
+            on_disk.close()
+
     def fail_all(self, reason: Exception) -> None:
         """End all answers with an error that none of them caused."""
         with self.pool.lock:
@@ -144,7 +153,13 @@ class Scheduler:
         if able:
             now_s, has_interactive = time.monotonic(), any(each.is_interactive for each in able)
             wishes = [
-                Wish(number, has_interactive and each.is_interactive_now(now_s), each.n_missing, each.last_pass)
+                Wish(
+                    number,
+                    has_interactive and each.is_interactive_now(now_s),
+                    each.n_missing,
+                    each.last_pass,
+                    None if each.scores.is_whole else each.n_silent,
+                )
                 for number, each in enumerate(able)
             ]
             room = PassRoom(self.counts.passes, limits.max_tokens, limits.max_outputs, self._drafts.left_by_prompts)

@@ -29,6 +29,7 @@ from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.output import Output, Waiter
 from edgeinfer.engine.scheduler.passes import BatchWork, SequenceLogits
+from edgeinfer.engine.scheduler.prompt_scores import PromptScores
 from edgeinfer.engine.scheduler.stats import DraftSpan, FinishReason, GenerationMeter, RequestProgress, Stats
 from edgeinfer.engine.scheduler.token_choice import Draws, TokenChooser, TokenLogprobs
 from edgeinfer.models.text import Tokenizer
@@ -69,14 +70,15 @@ class ScheduledSequence:
         self._ids = self._history if request.mixed is None else request.mixed.ids
         """The tokens that drafts and penalties see: all that are ids."""
         self._n_room, self._n_vocab = cached.n_context - len(request.prompt), tokenizer.n_tokens
-        self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room)
+        self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room, cached.pool.finder)
+        self.scores = PromptScores(request, self._n_vocab)
         self.output = Output(tokenizer, request)
         self._speculator, self._opens = speculator, opens
         self._own: ClosingSpeculator | None = None
         self._power_limiter = cached.power_limiter
-        self._joules = self._power_limiter.joules if counts_energy else _unknown
+        self._joules = self._power_limiter.joules if counts_energy else lambda: None  # unknown, of one among several
         self._meter, self._read_before = GenerationMeter(), 0
-        self._n_reused, self._ran_full, self._is_first = 0, False, False
+        self.n_reused, self._ran_full, self._is_first = 0, False, False
         self._finish_reason: FinishReason | None = None
         self.stats: Stats | None = None  # of the answer, once it is done
         self._enlist(checked(priority), shares_prefix=shares_prefix)
@@ -95,15 +97,15 @@ class ScheduledSequence:
         self._waits_since_s = time.monotonic()
         self._stays_until_s = 0.0
         self.state: State = "waiting"
-        self.has_entered = self.has_begun = self.is_dropped = self.is_left = False
+        self.has_entered = self.has_begun = self.is_dropped = self.is_left = self.is_batched = False
         self.work: BatchWork | None = None  # under way
-        self.n_pages = 0
-        """Pages to reserve; 0: the default."""
+        self.n_pages = self.n_shared_pages = 0
+        """Pages to reserve, 0: the default; how many of them a sequence that stays holds anyway."""
         self.last_pass = 0
         self.error: BaseException | None = None
         self.failed_alone = False
         """Whether the error is its own, not a failure of a pass or of the model."""
-        self.n_preempted = 0
+        self.n_preempted = self.n_from_disk = 0
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -126,6 +128,12 @@ class ScheduledSequence:
         n_tokens = self.output.n_shown if self.n_seen is None else self.output.n_shown_taken
         return tuple(self._chooser.logprobs[: min(self.n_generated, n_tokens)])
 
+    @property
+    def end_logprobs(self) -> TokenLogprobs | None:
+        """Log probabilities of the token that ended the answer and is no part of it; None if none did, or unasked."""
+        told = self._chooser.logprobs[self.n_generated :][:1]
+        return told[0] if self.is_done and told and told[0].token in self._chooser.eog else None
+
     def spans(self, n_tokens: int | None) -> tuple[DraftSpan, ...]:
         """Which part of the text of the first `n_tokens` tokens came from which draft source."""
         return self.output.spans(self.n_generated, n_tokens)
@@ -133,18 +141,7 @@ class ScheduledSequence:
     @property
     def live(self) -> RequestProgress:
         """Progress so far; may be read from any thread."""
-        meter, n_prompt = self._meter, len(self.request.prompt)
-        return RequestProgress(
-            n_prompt=n_prompt,
-            n_cached=self._n_reused,
-            n_read=min(n_prompt, self._n_reused + meter.n_evaluated),
-            n_generated=self.n_generated,
-            steps=meter.steps,
-            ttft_s=meter.ttft_s,
-            prefill_tok_s=meter.prefill_so_far_tok_s,
-            decode_tok_s=meter.decode_tok_s,
-            accepted_per_step=meter.accepted_per_step,
-        )
+        return self._meter.progress(len(self.request.prompt), self.n_reused, self.n_generated)
 
     @property
     def n_generated(self) -> int:
@@ -153,8 +150,13 @@ class ScheduledSequence:
 
     @property
     def n_missing(self) -> int:
-        """Number of tokens of prompt and answer that are not cached."""
-        return len(self._history) - self.cached.n_cached
+        """Number of tokens of prompt and answer that are not cached and have to be."""
+        return len(self._history) - self.cached.n_cached - self.scores.n_unread
+
+    @property
+    def n_silent(self) -> int:
+        """How many of these need no logits; those after them do."""
+        return self.scores.n_silent(self.cached.n_cached, self.n_missing)
 
     @property
     def n_seen(self) -> int | None:
@@ -222,7 +224,7 @@ class ScheduledSequence:
                     self._speculator = self._own = self._opens()
                 if self._speculator is not None:
                     self._speculator.begin(self._ids, self._chooser.noise, self.request.sampling)
-                self._n_reused = self.cached.keep_prefix(self.request.prompt, self.request.scales)
+                self.n_reused = self.cached.keep_prefix(self.request.shareable, self.request.scales)
         except BaseException:
             self.end()
             raise
@@ -247,7 +249,7 @@ class ScheduledSequence:
         self.stats = self._measured(self._finish_reason)
         if self._own is not None:
             self._own.close()
-            self._own = None
+            self._own = self._speculator = None  # whoever keeps the answer keeps none of its tables
 
     def draft_request(self) -> DraftRequest | None:
         """What to ask a drafter before the next pass: as much as memory, context and the answer's length allow.
@@ -284,14 +286,15 @@ class ScheduledSequence:
         if drafted is not None:
             draft = self._verifiable(drafted, most_tokens)
             return BatchWork(self.cached.tree(draft, self.request.mixed), draft, started)
-        n_tokens = min(n_missing, most_tokens)
-        chunk = self._history[len(self._history) - n_missing :][:n_tokens]
-        batch = self.cached.chain(chunk, wants_logits=n_tokens == n_missing, mixed=self.request.mixed)
-        return BatchWork(batch, None, started)
+        n_silent = self.n_silent
+        n_tokens = min(n_missing, most_tokens, n_silent + self.cached.max_outputs)
+        chunk, n_outputs = self._history[self.cached.n_cached :][:n_tokens], max(0, n_tokens - n_silent)
+        chain = self.cached.chain(chunk, wants_logits=n_outputs > 0, n_outputs=n_outputs, mixed=self.request.mixed)
+        return BatchWork(chain, None, started)
 
     def _report_progress(self, n_read: int) -> None:
         n_prompt = len(self.request.prompt)
-        self.request.progress(READING, n_read - self._n_reused, n_prompt - self._n_reused)
+        self.request.progress(READING, n_read - self.n_reused, n_prompt - self.n_reused)
 
     def _verifiable(self, drafted: Drafted, most_tokens: int) -> Draft:
         """The part of a draft that fits in the pass and that a constraint allows."""
@@ -317,8 +320,9 @@ class ScheduledSequence:
         logits, peaks = given.logits, given.peaks
         pass_s = time.perf_counter() - work.ready if is_alone else None
         if draft is None or speculator is None:
-            nodes = np.arange(len(work.batch.tokens), dtype=np.int32)
-            walked = Walk([chooser.choose(logits, peaks, (), [], node, []) for node in range(len(logits))], nodes)
+            nodes, n_scored = np.arange(len(work.batch.tokens), dtype=np.int32), self.scores.take(work.batch, logits)
+            chosen = [chooser.choose(logits, peaks, (), [], row, []) for row in range(n_scored, len(logits))]
+            walked = Walk(chosen, nodes)
         else:
             likeliest, draws = speculator.look(draft, logits, peaks), Draws()
             walked = walk(draft, partial(chooser.choose, logits, peaks, likeliest, draws), chooser.eog, draws)
@@ -330,10 +334,10 @@ class ScheduledSequence:
             speculator.learn(draft, walked, time.perf_counter() - work.started if is_alone else None)
         if not self.n_generated:
             self._meter.prompt(len(work.batch.tokens))
-            if walked.tokens:
+            if not self.n_missing:
                 self._report_progress(len(self.request.prompt))
         if self.request.max_tokens == 0:
-            self._finish_reason = self._finish_reason or ("length" if walked.tokens else None)
+            self._finish_reason = self._finish_reason or (None if self.n_missing else "length")
             return []
         if walked.tokens:
             most = self.cached.n_context - len(self._history)
@@ -373,7 +377,8 @@ class ScheduledSequence:
             notices += self._speculator.take_notices()
         return Stats(
             n_prompt=len(self.request.prompt),
-            n_cached=self._n_reused,
+            n_cached=self.n_reused,
+            n_from_disk=self.n_from_disk,
             n_generated=self.n_generated,
             finish_reason=finish_reason,
             truncated=truncated,
@@ -391,8 +396,3 @@ class ScheduledSequence:
             is_first=self._is_first,
             step_s=meter.step_s,
         )
-
-
-def _unknown() -> float | None:
-    """The energy of one answer among several, which is unknown."""
-    return None

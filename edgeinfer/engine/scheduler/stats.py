@@ -23,7 +23,8 @@ FinishReason = Literal["stop", "length", "cancelled"]
 class Stats:
     """Statistics of one answer.
 
-    n_prompt: tokens of the prompt, of which n_cached were not evaluated again. n_generated: tokens of the answer,
+    n_prompt: tokens of the prompt, of which n_cached were not evaluated again, n_from_disk of them because an earlier
+    answer, maybe of another process, had left them on disk. n_generated: tokens of the answer,
     without the end-of-generation token. steps: passes that gave tokens; accepted_per_step: tokens per such pass.
     truncated: the context cut the conversation or the answer, and `notices` say how. Seconds are wall time, including
     rests. draft: what was drafted, None without speculation. joules: energy that the CPU packages took from the
@@ -52,6 +53,7 @@ class Stats:
     weights_read_bytes: int = 0
     is_first: bool = False
     step_s: float | None = None
+    n_from_disk: int = 0
 
     @property
     def plain_tok_s(self) -> float | None:
@@ -191,6 +193,20 @@ class GenerationMeter:
             self._passes_s = None if pass_s is None or self._passes_s is None else self._passes_s + pass_s
         self.steps += 1
         self.n_sampled += n_tokens
+
+    def progress(self, n_prompt: int, n_cached: int, n_generated: int) -> RequestProgress:
+        """The progress of a request with these numbers of tokens."""
+        return RequestProgress(
+            n_prompt=n_prompt,
+            n_cached=n_cached,
+            n_read=min(n_prompt, n_cached + self.n_evaluated),
+            n_generated=n_generated,
+            steps=self.steps,
+            ttft_s=self.ttft_s,
+            prefill_tok_s=self.prefill_so_far_tok_s,
+            decode_tok_s=self.decode_tok_s,
+            accepted_per_step=self.accepted_per_step,
+        )
 
     @property
     def ttft_s(self) -> float | None:

@@ -143,6 +143,16 @@ class TextStream:
         return self._sequence.logprobs
 
     @property
+    def prompt_logprobs(self) -> tuple[TokenLogprobs, ...]:
+        """The same for tokens of the prompt that have been read, from the one on that `scored_from` names."""
+        return tuple(self._sequence.scores.found)
+
+    @property
+    def end_logprobs(self) -> TokenLogprobs | None:
+        """The same for the end-of-generation token; None if none ended the answer."""
+        return self._sequence.end_logprobs
+
+    @property
     def marks(self) -> tuple[DraftSpan, ...]:
         """Which parts of the text so far came from which draft source: runs of characters, in order."""
         return self._sequence.spans(self._sequence.n_seen)

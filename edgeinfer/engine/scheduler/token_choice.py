@@ -17,7 +17,7 @@ from edgeinfer.engine.requests.constrained.constraints import allowed_nodes
 from edgeinfer.engine.requests.drafting import Draft
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Request
-from edgeinfer.engine.requests.sampling import Distribution, Sampler
+from edgeinfer.engine.requests.sampling import Distribution, LikeliestFinder, Sampler
 from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer
@@ -43,14 +43,21 @@ class TokenLogprobs:
 class TokenChooser:
     """Chooses the tokens of one answer. `history`: the ids before it; the caller appends the chosen tokens.
 
-    `n_room`: tokens that fit in the context after the prompt.
+    `n_room`: tokens that fit in the context after the prompt. `finder`: finds likely tokens faster, if there is one.
     """
 
-    def __init__(self, request: Request, tokenizer: Tokenizer, history: Sequence[int], n_room: int) -> None:
+    def __init__(
+        self,
+        request: Request,
+        tokenizer: Tokenizer,
+        history: Sequence[int],
+        n_room: int,
+        finder: LikeliestFinder | None = None,
+    ) -> None:
         self._request, self._history, self._n_prompt = request, history, len(history)
         self._n_vocab = tokenizer.n_tokens
         self.eog = tokenizer.vocabulary.end_of_generation
-        self._sampler = Sampler(request.sampling, tokenizer.vocabulary.suppressed)
+        self._sampler = Sampler(request.sampling, tokenizer.vocabulary.suppressed, finder)
         self._constraint = request.constraint
         if self._constraint is not None:
             most = request.max_tokens
@@ -81,23 +88,30 @@ class TokenChooser:
         `likeliest`: as returned by `Speculator.look`. If tokens are drawn, `draws` gets what this one was drawn from.
         """
         if self._constraint is not None or self._request.logprobs is not None:
-            return self._choose_allowed(logits[row, : self._n_vocab], [*self._history, *before], draws)
+            return self._choose_allowed(logits[row, : self._n_vocab], before, draws)
         known = likeliest[row] if likeliest and self._sampler.settings.takes_likeliest else NO_TOKEN
         if known != NO_TOKEN and known not in self._sampler.suppressed:
             return known
-        history = [*self._history, *before] if before else self._history
         of_row = peaks[row] if peaks is not None and logits.shape[1] == self._n_vocab else None
-        return self._chosen(logits[row, : self._n_vocab], history, draws, of_row)
+        return self._chosen(logits[row, : self._n_vocab], before, draws, of_row)
 
-    def _chosen(self, logits: Floats, history: Sequence[int], draws: Draws, peaks: Floats | None = None) -> int:
-        """The token that the sampler chooses after the history."""
-        token = self._sampler.choose(logits, history, len(history) - self._n_prompt, peaks)
+    def _seen(self, before: list[int]) -> Sequence[int]:
+        """The tokens that penalties may look at after the history and `before`: a long history is not copied."""
+        most = self._request.sampling.penalty_window
+        if not before:
+            return self._history
+        return [*(self._history if most < 0 else self._history[max(0, len(self._history) - most) :]), *before]
+
+    def _chosen(self, logits: Floats, before: list[int], draws: Draws, peaks: Floats | None = None) -> int:
+        """The token that the sampler chooses after the history and `before`."""
+        n_drawn = len(self._history) + len(before) - self._n_prompt
+        token = self._sampler.choose(logits, self._seen(before), n_drawn, peaks)
         if self.noise is not None:
             draws.append(self._sampler.drawn_from)
         return token
 
-    def _choose_allowed(self, logits: Floats, history: list[int], draws: Draws) -> int:
-        """The token after the history that a constraint allows, with its log probability. `logits`: float32[V]."""
+    def _choose_allowed(self, logits: Floats, before: list[int], draws: Draws) -> int:
+        """The token after these that a constraint allows, with its log probability. `logits`: float32[V]."""
         constraint, model_logits = self._constraint, logits
         forced = () if constraint is None else constraint.forced()
         if forced:
@@ -105,10 +119,10 @@ class TokenChooser:
             if self.noise is not None:
                 draws.append(None)
         elif constraint is None:
-            token = self._chosen(logits, history, draws)
-        elif self.noise is not None or not constraint.allows(token := self._chosen(logits, history, draws)):
+            token = self._chosen(logits, before, draws)
+        elif self.noise is not None or not constraint.allows(token := self._chosen(logits, before, draws)):
             logits = np.where(constraint.mask(), logits, np.float32(-np.inf))
-            token = self._chosen(logits, history, draws)
+            token = self._chosen(logits, before, draws)
         if constraint is not None and not forced:
             token = constraint.settled(token)
         if constraint is not None and token not in self.eog:
@@ -117,7 +131,7 @@ class TokenChooser:
             if forced:
                 told = TokenLogprobs(token, 0.0, ())
             elif self._request.after_sampling:
-                told = drawn_logprobs(self._sampler.distribution(logits, history), token, n_top)
+                told = drawn_logprobs(self._sampler.distribution(logits, self._seen(before)), token, n_top)
             else:
                 told = logprobs_of(model_logits, token, n_top)
             self.logprobs.append(told)

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgeinfer.engine.requests.drafting import CachedText
 from edgeinfer.engine.run.cached import CachedSequence
-from edgeinfer.engine.speculation.draft_model import TextPart
+from edgeinfer.engine.speculation.followers import TextPart
 from edgeinfer.graph.step import Batch, Floats, Int32s
 
 
@@ -52,6 +52,10 @@ class AssistantFollower:
 
     def keep(self, batch: Batch, path: Int32s) -> None:
         """Do nothing, as nothing is stored."""
+
+    def leave_out(self) -> None:
+        """Forget the text, which takes no memory."""
+        self._text = None
 
     def close(self) -> None:
         """Do nothing, as nothing is held."""

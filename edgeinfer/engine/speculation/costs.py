@@ -124,9 +124,10 @@ class Costs:
         self.unit_s = 0.0
         """Seconds that a cost of 1 takes; 0 before the first pass."""
         self._n_corrections = 0
-        self._n_since_single = 0
+        self._n_since_single: dict[int, int] = {}
+        """By number of texts, how many passes came since the last one of one token each;"""
         self._n_single: dict[int, int] = {}
-        """By number of texts, how many passes of one token each came after larger ones."""
+        """and how many of these came after larger ones."""
         self._last: tuple[int, float] | None = None
 
     @classmethod
@@ -164,7 +165,7 @@ class Costs:
         if not self._corrected:
             return False
         n_compared = self._n_single.get(self._n_texts, 0)
-        return self._n_since_single >= min(FIRST_UNSEEN * (1 + 2 * n_compared), UNSEEN)
+        return self._n_since_single.get(self._n_texts, 0) >= min(FIRST_UNSEEN * (1 + 2 * n_compared), UNSEEN)
 
     def begin(self) -> None:
         """The next pass is not comparable with the last one."""
@@ -185,11 +186,12 @@ class Costs:
 
     def observe(self, n_tokens: int, seconds: float) -> None:
         """Record that a pass of all `n_tokens` tokens of the texts given to `move` took `seconds`."""
+        n_since = self._n_since_single.get(self._n_texts, 0)
         if n_tokens != self._n_texts:
-            self._n_since_single += 1
-        elif self._n_since_single:
+            self._n_since_single[self._n_texts] = n_since + 1
+        elif n_since:
             self._n_single[n_tokens] = self._n_single.get(n_tokens, 0) + 1
-            self._n_since_single = 0
+            self._n_since_single[n_tokens] = 0
         if n_tokens > MOST or seconds <= 0:
             return
         unit_s = seconds / self._expected[n_tokens]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -18,13 +17,13 @@ import numpy as np
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.limits import limits_for, limits_with_states, memory_for_model, memory_need
-from edgeinfer.engine.requests.drafting import RowReader
-from edgeinfer.engine.run.cached import CachedSequence
+from edgeinfer.engine.requests.texts import check_vocabulary
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.speculation.drafters import Drafter, draft_model
-from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST, TOKEN_BITS
+from edgeinfer.engine.speculation.followers import CachedFollower, Follower, KnownTokens, TextPart
+from edgeinfer.engine.speculation.priming import PACK, packed
+from edgeinfer.engine.speculation.records import TOKEN_BITS
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s, join
@@ -47,11 +46,18 @@ MOST_SPARE = 128
 class DraftModel:
     """The draft model, for all sessions: it reads and continues the texts of a pass together. Close it."""
 
-    def __init__(self, executor: SequenceEvaluator, fingerprint: str, n_vocab: int, close: Callable[[], None]) -> None:
-        """`n_vocab`: tokens that both models have. `close` is called at the end."""
+    def __init__(
+        self,
+        executor: SequenceEvaluator,
+        fingerprint: str,
+        n_vocab: int,
+        close: Callable[[], None],
+        known: KnownTokens | None = None,
+    ) -> None:
+        """`n_vocab`: tokens that both models have. `close` is called at the end. `known`: None if it knows all."""
         self.fingerprint = fingerprint
         self._pool = Pool(executor)
-        self._n_vocab = n_vocab
+        self._n_vocab, self._known = n_vocab, known
         self._close = close
         self._failure: Failure | None = None
         self._told = False
@@ -72,7 +78,7 @@ class DraftModel:
 
     def session(self) -> Follower:
         """The draft model's state for one more session."""
-        return CachedFollower(self._pool.open())
+        return CachedFollower(self._pool.open(), self._known)
 
     def read(self, texts: Sequence[FollowedText], ahead: Sequence[Sequence[int]]) -> list[int | None]:
         """Read texts, and add the highest logits after each; returns the token to go on with.
@@ -80,23 +86,21 @@ class DraftModel:
         `ahead`: for each text, tokens that may follow, and whose logits are added too as long as they do. None for a
         text that does not fit, or was not read completely yet: a call is one pass, so nobody waits for more than that.
         """
-        n_left, parts = self._pool.executor.limits.max_tokens, list[TextPart | None]()
-        for text, tokens in zip(texts, ahead, strict=True):
-            part = None if self._failure is not None else text.follower.unread(text.history, n_left, tokens)
-            n_left -= 0 if part is None else len(part.batch.tokens)
-            parts.append(part)
-        return self._run(texts, parts)
+
+        def next_part(number: int, most: int) -> TextPart | None:
+            return texts[number].follower.unread(texts[number].history, most, ahead[number])
+
+        return self._run(texts, next_part)
 
     def go_on(
         self, texts: Sequence[FollowedText], tokens: Sequence[int], ahead: Sequence[Sequence[int]]
     ) -> list[int | None]:
         """Go on with one more token of each text, as `read` does; None for a text that it does not fit in."""
-        n_left, parts = self._pool.executor.limits.max_tokens, list[TextPart | None]()
-        for text, token, more in zip(texts, tokens, ahead, strict=True):
-            part = None if self._failure is not None else text.follower.after(token, n_left, more)
-            n_left -= 0 if part is None else len(part.batch.tokens)
-            parts.append(part)
-        return self._run(texts, parts)
+
+        def next_part(number: int, most: int) -> TextPart | None:
+            return texts[number].follower.after(tokens[number], most, ahead[number])
+
+        return self._run(texts, next_part)
 
     def take_notices(self) -> tuple[str, ...]:
         """Notices since the last call; a failure is reported once."""
@@ -111,55 +115,70 @@ class DraftModel:
         self._pool.close()
         self._close()
 
-    def _run(self, texts: Sequence[FollowedText], parts: Sequence[TextPart | None]) -> list[int | None]:
-        """Evaluate a part of each text in one pass, and commit what is known to belong to the text."""
-        found: list[int | None] = [None] * len(parts)
-        taken = [(place, part) for place, part in enumerate(parts) if part is not None]
-        self.n_run = sum(len(part.batch.tokens) for _, part in taken)
-        if not taken:
-            return found
+    def _run(self, texts: Sequence[FollowedText], next_part: Callable[[int, int], TextPart | None]) -> list[int | None]:
+        """Evaluate a part of each text in one pass, and commit what is known to belong to the text.
+
+        `next_part(number, most)`: the part of a text, by its number, of up to `most` tokens.
+        """
+        found: list[int | None] = [None] * len(texts)
+        taken, n_left, self.n_run = list[tuple[int, TextPart]](), self._pool.executor.limits.max_tokens, 0
+        for number in range(len(texts)) if self._failure is None else ():
+            if (part := next_part(number, n_left)) is not None:
+                taken.append((number, part))
+                n_left -= len(part.batch.tokens)
         with self._pool.lock:
-            joined = join([part.batch for _, part in taken])
-            members = [member for place, _ in taken for member in texts[place].follower.members]
-            try:
-                self.n_passes += 1
-                logits = self._pool.evaluate(members, joined)
-            except (DoesNotFit, ContextOverflow):
-                self._forget(members)
+            evaluated = self._evaluated(texts, taken)
+            if evaluated is None:
                 return found
-            except (DeviceFailed, MemoryError) as reason:
-                self._failure = reason
-                with suppress(DeviceFailed, MemoryError):
-                    self._forget(members)
-                return found
+            joined, logits = evaluated
             packed, highest = self._highest(logits)
             own, first, row = self._own_rows(), 0, 0
-            for place, part in taken:
+            for number, part in taken:
                 n_outputs = len(part.batch.outputs)
                 if own is not None and n_outputs:
-                    texts[place].follower.keep_row(own[row : row + 1])
+                    texts[number].follower.keep_row(own[row : row + 1])
                 rows = packed[row : row + n_outputs], highest[row : row + n_outputs]
-                found[place], n_known = _added(texts[place], *rows, part.ahead)
+                found[number], n_known = _added(texts[number], *rows, part.ahead)
                 n_kept = len(part.batch.tokens) - len(part.ahead) + n_known
-                texts[place].follower.keep(joined, np.arange(first, first + n_kept, dtype=np.int32))
+                texts[number].follower.keep(joined, np.arange(first, first + n_kept, dtype=np.int32))
                 first, row = first + len(part.batch.tokens), row + n_outputs
         return found
 
+    def _evaluated(
+        self, texts: Sequence[FollowedText], taken: list[tuple[int, TextPart]]
+    ) -> tuple[Batch, Floats] | None:
+        """The parts as one batch, and its logits. Texts for which memory is short are left out, and dropped of `taken`.
+
+        Those that have most to read go first: the others were there before. None if nothing is left.
+        """
+        while taken:
+            joined = join([part.batch for _, part in taken])
+            members = [member for number, _ in taken for member in texts[number].follower.members]
+            try:
+                logits = self._pool.evaluate(members, joined)
+            except (DoesNotFit, ContextOverflow):
+                largest = max(taken, key=lambda each: len(each[1].batch.tokens))
+                texts[largest[0]].follower.leave_out()
+                taken.remove(largest)
+            except (DeviceFailed, MemoryError) as reason:
+                self._failure = reason
+                with suppress(DeviceFailed, MemoryError):
+                    for cached in members:
+                        cached.forget()
+                return None
+            else:
+                self.n_run, self.n_passes = len(joined.tokens), self.n_passes + 1
+                return joined, logits
+        return None
+
     def _highest(self, logits: Floats) -> tuple[Int32s, Floats]:
         """The highest of each row of logits, as `loops.best` packs them: int32[O, BEST]; and the first: float32[O]."""
-        peaks, out = self._pool.executor.peaks, np.zeros((len(logits), BEST), np.int32)
-        if len(logits):
-            where = (0, 0) if peaks is None else (peaks.ctypes.data, peaks.strides[0])
-            self._pack(logits.ctypes.data, logits.strides[0], *where, len(logits), self._n_vocab, out.ctypes.data)
+        out = packed(self._pack, logits, self._pool.executor.peaks, self._n_vocab)
         return out, logits[np.arange(len(logits)), out[:, 0] & ((1 << TOKEN_BITS) - 1)]
 
     def _own_rows(self) -> Floats | None:
         """Its hidden rows of the last pass's outputs, if it goes on from them: float32[O, D]."""
         return None
-
-    def _forget(self, members: Sequence[CachedSequence]) -> None:
-        for cached in members:
-            cached.forget()
 
 
 def _unprepared(*_: int) -> int:
@@ -183,108 +202,6 @@ class FollowedText(Protocol):
         row: packed; highest: the first of them.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class TextPart:
-    """A part of a text to evaluate; `ahead`: its last tokens, which may turn out not to belong to the text."""
-
-    batch: Batch
-    ahead: Sequence[int] = ()
-
-
-class Follower(Protocol):
-    """What a draft model or head has of one session's text."""
-
-    @property
-    def members(self) -> tuple[CachedSequence, ...]:
-        """Its own sequences that the draft model evaluates."""
-        ...
-
-    @property
-    def row_reader(self) -> RowReader | None:
-        """What is given the model's hidden rows; None if they are not used."""
-        ...
-
-    def begin(self, text: Sequence[int]) -> None:
-        """Start a text to continue."""
-        ...
-
-    def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
-        """The next part of a text that was not read yet, up to `most` tokens; None if it cannot be read.
-
-        With logits, and with what may be ahead, if it is the last part.
-        """
-        ...
-
-    def after(self, token: int, most: int, ahead: Sequence[int]) -> TextPart | None:
-        """One more token, with what may be ahead, up to `most` tokens; None if it does not fit."""
-        ...
-
-    def keep(self, batch: Batch, path: Int32s) -> None:
-        """Keep these tokens of the batch just evaluated."""
-        ...
-
-    def keep_row(self, row: Floats) -> None:
-        """Take its own hidden row of the last token evaluated, if it goes on from that: float32[1, D]."""
-        ...
-
-    def close(self) -> None:
-        """Free the memory."""
-        ...
-
-
-class CachedFollower:
-    """The draft model's cached tokens for one session: those of the text, and those it predicted."""
-
-    def __init__(self, cached: CachedSequence) -> None:
-        self.cached = cached
-
-    @property
-    def members(self) -> tuple[CachedSequence, ...]:
-        """The only sequence."""
-        return (self.cached,)
-
-    @property
-    def row_reader(self) -> RowReader | None:
-        """Nothing: a model reads no hidden rows."""
-        return None
-
-    def begin(self, text: Sequence[int]) -> None:
-        """Do nothing, as each call says the whole text."""
-
-    def keep_row(self, row: Floats) -> None:
-        """Do nothing: a model goes on from tokens alone."""
-
-    def keep(self, batch: Batch, path: Int32s) -> None:
-        """Commit these tokens."""
-        self.cached.commit(batch, path)
-
-    def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
-        """As `Follower.unread`; None if the text does not fit."""
-        cached = self.cached
-        if most < 1 or len(history) >= cached.n_context:
-            return None
-        position = cached.keep_prefix(history)
-        part = history[position : position + most]
-        if position + len(part) < len(history):
-            return TextPart(cached.chain(part, wants_logits=False))
-        return self._last_part(list(part), ahead[: most - len(part)])
-
-    def after(self, token: int, most: int, ahead: Sequence[int]) -> TextPart | None:
-        """As `Follower.after`; None if the context is full."""
-        return None if most < 1 or self.cached.is_full else self._last_part([token], ahead[: most - 1])
-
-    def _last_part(self, tokens: list[int], ahead: Sequence[int]) -> TextPart:
-        """A part with logits after its last token, and after those ahead for which the context has room."""
-        cached, n_tokens = self.cached, len(tokens)
-        ahead = ahead[: max(0, cached.n_context - cached.n_cached - n_tokens)]
-        batch = cached.chain([*tokens, *ahead], wants_logits=True)
-        return TextPart(replace(batch, outputs=np.arange(n_tokens - 1, n_tokens + len(ahead), dtype=np.int32)), ahead)
-
-    def close(self) -> None:
-        """Free the memory."""
-        self.cached.close()
 
 
 def _added(text: FollowedText, rows: Int32s, highest: Floats, ahead: Sequence[int]) -> tuple[int | None, int]:
@@ -346,12 +263,17 @@ def open_draft_model(
 ) -> DraftModel:
     """Open a draft model beside the model of `executor`, which has this vocabulary.
 
-    Raises BadSetting for a different vocabulary, DoesNotFit, and whatever opening a model raises.
+    Raises BadSetting for a different vocabulary and a model that writes no text, DoesNotFit, and whatever opening a
+    model raises.
     """
     model = open_model(path)
     try:
+        if not model.spec.is_causal:
+            raise BadSetting(f"{path.name} cannot draft: it reads whole texts for embeddings and writes none")
         own = vocabulary_of(model.file.metadata)
         n_known = known_tokens(path, own, vocabulary)
+        check_vocabulary(path, own.n_tokens, model.spec.n_vocab)
+        known = KnownTokens(n_known, own.eos_id or 0) if n_known < vocabulary.n_tokens else None
         spec, limits = _cut(model, executor.limits)
         available, tensors = memory_for_model(), model.file.tensors
         limits = limits_with_states(executor.device, spec, tensors, limits, available)
@@ -362,7 +284,7 @@ def open_draft_model(
     except BaseException:
         model.close()
         raise
-    return DraftModel(beside, print_of_model, n_known, model.close)
+    return DraftModel(beside, print_of_model, n_known, model.close, known)
 
 
 def _named(source: Path) -> Path:

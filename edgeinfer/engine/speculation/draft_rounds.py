@@ -23,8 +23,9 @@ from edgeinfer.engine.requests.noise import Doubles, Noise
 from edgeinfer.engine.requests.sampling import SamplingSettings, draw_weights
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
-from edgeinfer.engine.speculation.draft_model import DraftModel, Follower
+from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.drafters.draft_model import Chain
+from edgeinfer.engine.speculation.followers import Follower
 from edgeinfer.engine.speculation.records import (
     BEST,
     FIRST_BUCKET,
@@ -36,6 +37,7 @@ from edgeinfer.engine.speculation.records import (
     STANDINGS,
     TOKEN_BITS,
 )
+from edgeinfer.engine.speculation.win_counts import Foreseen, WinCounts
 from edgeinfer.graph.step import Int32s
 
 FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
@@ -80,24 +82,32 @@ class Draws:
         lower[0] = lower[1]
         return tokens[order].astype(np.int32) | lower << TOKEN_BITS
 
-    def best(self, row: Int32s, place: int, chances: Doubles) -> tuple[int, float]:
-        """Rank of the token that most probably comes `place` draws from now, and how probable that is.
+    def best(self, row: Int32s, place: int, chances: Doubles, counts: WinCounts) -> Chosen:
+        """The token that most probably comes `place` draws from now.
 
-        row: highest logits, packed; chances: how likely a token is right, float64[BEST, GAPS] by rank and gap. If it is
-        known how tokens are drawn, the token is the one that would be drawn from the row: argmax of log q + g, with q
-        the draft model's probabilities and g the noise (DESIGN §7; the coupling of arXiv 2408.07978).
+        row: highest logits, packed; chances: how likely a token is right, float64[BEST, GAPS] by rank and gap; counts:
+        of what was drawn. If it is known how tokens are drawn, the token is the one that would be drawn from the row:
+        argmax of log q + g, with q the draft model's probabilities and g the noise (DESIGN §7; the coupling of arXiv
+        2408.07978).
         """
-        gaps = row >> TOKEN_BITS
-        own = chances[np.arange(BEST), np.searchsorted(GAP_EDGES, gaps, side="right")]
+        own = chances[np.arange(BEST), np.searchsorted(GAP_EDGES, row >> TOKEN_BITS, side="right")]
         if self.noise is None:
-            return 0, float(own[0])
-        noise = -np.log(self.noise.exponentials(self.n_drawn + place, (row & MASK).astype(np.int64)))
-        wins = self.acceptance.win_chances(own, noise)
+            return Chosen(0, float(own[0]))
+        gumbels = -np.log(self.noise.exponentials(self.n_drawn + place, (row & MASK).astype(np.int64)))
         if self.settings is None:
-            rank = int(wins.argmax())
-        else:
-            rank = int((noise - np.concatenate([[0.0], gaps[1:] / 16])).argmax())
-        return rank, float(wins[rank])
+            wins = self.acceptance.win_chances(own, gumbels)
+            return Chosen(int(wins.argmax()), float(wins.max()))
+        foreseen = counts.foresee(row, gumbels)
+        return Chosen(int(foreseen.order[0]), float(foreseen.wins[0]), foreseen)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The token that a draft model goes on with: its rank in a row, how probable it is, and what is foreseen of all."""
+
+    rank: int
+    chance: float
+    foreseen: Foreseen | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -135,11 +145,11 @@ class Offer:
     def add(self, row: Int32s, highest: float) -> int:
         """Add the highest logits after the chain, the first of which is `highest`; the token that probably follows."""
         row = self.draws.weighed(row, highest, self.history, self.path)
-        rank, chance = self.draws.best(row, self.chain.n_rows, self.chances)
-        self.won.append(chance)
-        self.reach *= chance
+        chosen = self.draws.best(row, self.chain.n_rows, self.chances, self.chain.counts)
+        self.won.append(chosen.chance)
+        self.reach *= chosen.chance
         self.total += self.reach
-        token = self.chain.add(row, rank)
+        token = self.chain.add(row, chosen.rank, chosen.foreseen)
         self.path.append(token)
         return token
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,10 @@ from edgeinfer.engine.speculation.draft_rounds import DraftRounds
 from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
-from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
+from edgeinfer.engine.speculation.drafters.suffix import AHEAD, Automaton, joined_texts, latest_texts, split_texts
 from edgeinfer.engine.speculation.draw_ranking import LEARN_AVERAGES, DrawRanking
 from edgeinfer.engine.speculation.files import LEARNT, PRIMED, DraftFolder
+from edgeinfer.engine.speculation.likeliest import LIKELIEST_LOOP, LikeliestTokens
 from edgeinfer.engine.speculation.pass_trees import PassTrees
 from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST, MOST
@@ -42,6 +43,7 @@ from edgeinfer.steps import Progress, no_progress
 MODES = MappingProxyType({False: "greedy", True: "sampled"})
 LAYOUT_VERSION = 3
 """Increment when buckets or stored arrays change their meaning."""
+Kind = TypeVar("Kind")
 GROW = CompiledFunction("grow", CodeSource(LOOPS, "growth", "grow"), 1)
 LOOK = CompiledFunction("look", CodeSource(LOOPS, "learning", "look"), 1)
 LEARN = CompiledFunction("learn", CodeSource(LOOPS, "learning", "learn"), 1)
@@ -66,6 +68,7 @@ def loops_of(drafters: Mapping[str, Drafter]) -> list[CompiledFunction]:
         LEARN,
         LEARN_AVERAGES,
         PACK,
+        LIKELIEST_LOOP,
         *(each for drafter in drafters.values() for each in drafter.functions),
     ]
 
@@ -102,6 +105,7 @@ class ModelDrafts:
         self._is_measured = True
         """Whether the last pass had only texts of this."""
         self.tables: dict[str, Tables] = {key: drafter.open(n_vocab, library) for key, drafter in self.drafters.items()}
+        self._suffix, self._recycling = _of_kind(self.tables, Automaton), _of_kind(self.tables, SuccessorTable)
         n_buckets = [draft_source.n_buckets for draft_source in self.draft_sources]
         self.acceptance = {sampled: AcceptanceEstimator(n_buckets) for sampled in (False, True)}
         for sampled, acceptance in self.acceptance.items():
@@ -124,6 +128,10 @@ class ModelDrafts:
         self._texts: list[Int32s] = []
         self._files: list[Int32s] = []
         self._primed = np.zeros((0, BEST), np.int32)
+
+    def finder(self) -> LikeliestTokens:
+        """What finds likely tokens for those who choose from them; its code is compiled with that of drafts."""
+        return LikeliestTokens(self.library)
 
     @property
     def buckets(self) -> dict[str, int]:
@@ -152,6 +160,7 @@ class ModelDrafts:
         elif self.fixed is None and costs.wants_single:
             room = replace(room, n_tokens=n_texts)
         most = MOST if self.fixed is None else self.fixed
+        self._suffix.reserve(AHEAD * n_texts)
         for session, each in zip(sessions, requests, strict=True):
             session.follow(each, most)
         self._trees.set([session.address for session in sessions], room)
@@ -186,24 +195,18 @@ class ModelDrafts:
 
     def _recall(self, texts: list[Int32s]) -> None:
         """Add earlier texts."""
-        suffix = self.tables["suffix"]
-        assert isinstance(suffix, Automaton)
         self._texts = texts
-        suffix.read(texts, files=False)
+        self._suffix.read(texts, files=False)
 
     def read_files(self, files: Sequence[Int32s]) -> None:
         """Add the user's files. Call before any session, and before `remember`."""
-        suffix = self.tables["suffix"]
-        assert isinstance(suffix, Automaton)
         self._files = list(files)
-        suffix.read(files, files=True)
+        self._suffix.read(files, files=True)
 
     def make_room(self, session: SessionDrafts) -> None:
         """Called before a session continues: if the automaton is too full for it, drop old texts of all sessions."""
-        suffix = self.tables["suffix"]
-        assert isinstance(suffix, Automaton)
-        if not suffix.has_room(session.n_unread):
-            suffix.renew(self._texts, self._files)
+        if not self._suffix.has_room(session.n_unread):
+            self._suffix.renew(self._texts, self._files)
             for each in {session, *self._sessions}:
                 each.restart()
 
@@ -214,9 +217,7 @@ class ModelDrafts:
 
     def prime(self, first: int, rows: Int32s) -> None:
         """Store successors of the tokens from `first` on; all tokens before must be primed."""
-        recycling = self.tables["recycling"]
-        assert isinstance(recycling, SuccessorTable)
-        recycling.prime(first, rows)
+        self._recycling.prime(first, rows)
         self._primed = np.concatenate([self._primed[:first], rows])
 
     def keep_primed(self) -> None:
@@ -259,6 +260,11 @@ class ModelDrafts:
             *((key, tables.arrays()) for key, tables in self.tables.items()),
             *((MODES[sampled], acceptance.arrays()) for sampled, acceptance in self.acceptance.items()),
         ]
+
+
+def _of_kind(tables: Mapping[str, Tables], kind: type[Kind]) -> Kind:
+    """The tables of this kind."""
+    return next(each for each in tables.values() if isinstance(each, kind))
 
 
 def _session_of(request: DraftRequest) -> SessionDrafts:

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from edgeinfer.engine.requests.drafting import RowReader
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
-from edgeinfer.engine.speculation.draft_model import DraftModel, FollowedText, Follower, TextPart
+from edgeinfer.engine.speculation.draft_model import DraftModel, FollowedText
 from edgeinfer.engine.speculation.drafters import Drafter
+from edgeinfer.engine.speculation.followers import Follower, TextPart
 from edgeinfer.engine.speculation.head_model import Head, HeadFollower
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.jit.library import KernelLibrary
@@ -127,6 +128,10 @@ class ChainFollower:
     def keep_row(self, row: Floats) -> None:
         """Take the block's own row of the last token."""
         self._block.keep_row(row)
+
+    def leave_out(self) -> None:
+        """Leave this text out of the block whose turn it is."""
+        self._block.leave_out()
 
     def close(self) -> None:
         """Free the memory."""

@@ -20,17 +20,30 @@ from edgeinfer.engine.requests.drafting import CachedText
 from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.assistant import AssistantFollower
-from edgeinfer.engine.speculation.draft_model import CachedFollower, DraftModel, Follower, TextPart
+from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.drafters import Drafter, trained_head
+from edgeinfer.engine.speculation.followers import CachedFollower, Follower, TextPart
 from edgeinfer.engine.speculation.records import TOKEN_BITS
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.trained_heads import HIDDEN, TrainedHead
 
 MOST_WAITING = 1024
 """Rows that wait for the head to read them; of a longer prompt it reads the end."""
+LAST_ONES = 2
+"""Rows that an assistant has of a text: the model's last one, and its own."""
 NO_TOKEN = -1
 OWN_TOKEN = (1 << TOKEN_BITS) - 1
 """The bits of a token in packed logits."""
+
+
+def waiting_bytes(head: TrainedHead, n_sessions: int, max_tokens: int) -> int:
+    """Most bytes of rows that wait for the blocks of a head, of sessions with passes of up to `max_tokens`.
+
+    Before the oldest of MOST_WAITING rows there may be others in the memory of the same pass.
+    """
+    widths = (block.apart or block.spec.inputs.hidden_width for block in head.blocks)
+    n_rows = LAST_ONES if head.spec.reads_kv else MOST_WAITING + max_tokens
+    return 4 * n_sessions * n_rows * sum(widths)
 
 
 class Head(DraftModel):
@@ -111,6 +124,7 @@ class HeadFollower(CachedFollower):
 
     def begin(self, text: Sequence[int]) -> None:
         """Start a text to continue; what was read of the last one stays as far as the two agree."""
+        super().begin(text)
         self._forget(n_common(self._text, list(text)))
 
     def note(self, first: int, tokens: Sequence[int], rows: Floats, text: CachedText | None = None) -> None:
@@ -130,6 +144,11 @@ class HeadFollower(CachedFollower):
     def keep_row(self, row: Floats) -> None:
         """Take its own hidden row of the last token evaluated: float32[1, D]."""
         self._next = row
+
+    def close(self) -> None:
+        """Free the memory, that of the rows too."""
+        super().close()
+        self._waiting.clear()
 
     def keep(self, batch: Batch, path: Int32s) -> None:
         """Commit these tokens, and give their rows to the later block."""
@@ -164,15 +183,14 @@ class HeadFollower(CachedFollower):
         many tokens at the end earlier blocks have guessed; rows stay until it is known whether these were right.
         """
         cached, end = self.cached, len(history) - 1
-        if most < 1 or end >= cached.n_context:
+        if most < 1 or end >= cached.n_context or self._is_left_out(len(history)):
             return None
         if NO_TOKEN in self._text[:1]:
             self._text = list(history[: len(self._text)])
         self._keep(min(len(self._places), cached.n_cached, bisect_left(self._places, end)))
-        if cached.n_cached > len(self._places):  # what it guessed last time
-            cached.keep_prefix([*self._tokens, NO_TOKEN])
-        places, rows = self._unread(end)
-        part = places[:most]
+        if cached.n_cached > len(self._places):  # what it guessed last time; a window may not go back so far
+            self._keep(cached.keep_prefix([*self._tokens, NO_TOKEN]))
+        part, rows = self._unread(end, most)
         if not part:
             return None
         tokens = [history[place] for place in part]
@@ -181,7 +199,7 @@ class HeadFollower(CachedFollower):
         self._tokens += tokens
         self._reading = part
         self._drop_read(min(part[-1], end - max(0, n_guessed - 1)))
-        return TextPart(replace(chain, hidden=self._padded(rows[: len(part)])))
+        return TextPart(replace(chain, hidden=self._padded(rows)))
 
     def after(self, token: int, most: int, ahead: Sequence[int]) -> TextPart | None:
         """One more token, which the model has not evaluated; None if it does not fit."""
@@ -198,17 +216,20 @@ class HeadFollower(CachedFollower):
         padded[:, first : first + rows.shape[1]] = rows
         return padded
 
-    def _unread(self, end: int) -> tuple[list[int], Floats]:
-        """Positions of tokens up to `end` that can be read now, and the model's rows of the tokens before them."""
+    def _unread(self, end: int, most: int) -> tuple[list[int], Floats]:
+        """Positions of the first `most` tokens that can be read now, and the model's rows of the tokens before them.
+
+        None if the rows that wait do not go up to `end`.
+        """
         known = self._places[-1] if self._places else 0
         places: list[int] = []
         parts: list[Floats] = []
         for first, rows in self._waiting:
             start, stop = max(first + 1, known + 1), min(first + len(rows), end)
             if start <= stop:
+                parts.append(rows[start - 1 - first : stop - first][: max(0, most - len(places))])
                 places += range(start, stop + 1)
-                parts.append(rows[start - 1 - first : stop - first])
-        return (places, np.concatenate(parts)) if places and places[-1] == end else ([], self._next)
+        return (places[:most], np.concatenate(parts)) if places and places[-1] == end else ([], self._next)
 
     def _keep(self, n_tokens: int) -> None:
         """Keep the first `n_tokens` of what was read."""

@@ -23,19 +23,20 @@ from edgeinfer.engine.speculation.draft_model import (
     split_sources,
 )
 from edgeinfer.engine.speculation.head_chain import HeadChain
-from edgeinfer.engine.speculation.head_model import Head
+from edgeinfer.engine.speculation.head_model import Head, waiting_bytes
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
+from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.step import Int32s
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import OpenHead, head_in, open_head
 from edgeinfer.models.text import Vocabulary, vocabulary_of
-from edgeinfer.models.trained_heads import TrainedHead
+from edgeinfer.models.trained_heads import TrainedHead, with_hidden
+from edgeinfer.scheduling.cost.drafter import PlannedDrafter
 from edgeinfer.scheduling.cost.memory import MemoryNeed, require_fit
-from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.steps import Progress, no_progress
 
 I64 = 27
@@ -78,19 +79,29 @@ def _head_inside(file: GGUFFile, n_context: int) -> OpenHead | None:
     return None if head is None else OpenHead(head, file)
 
 
-def planned_drafter(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> tuple[int, ModelWork | None]:
-    """Bytes that a model's head, or a draft model, will take beside it, 0 if there is none or no use for it.
+def showing_rows(spec: ModelSpec, head: OpenHead | None) -> ModelSpec:
+    """The model with the rows that a head reads in a buffer; the same without a head. Raises as `with_hidden`."""
+    return spec if head is None else with_hidden(spec, head.head.taps, is_normed=head.head.is_normed)
 
-    And the work of a draft model.
-    """
+
+def planned_drafter(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> PlannedDrafter:
+    """What will draft for a model, from the headers. Raises as `chosen_head`, `draft_bytes` and `showing_rows`."""
     load = replace(load, device=CPU if load.device == "auto" else load.device)
     subject = Subject(file, spec, "", approx=load.approx, rows=load.rows)
-    head = HeadInFile.of(replace(subject, head=chosen_head(subject, load, n_context)))
+    found = chosen_head(subject, load, n_context)
+    head = HeadInFile.of(replace(subject, head=found))
     room = limits_for(n_context, load.n_sessions, load.kv, spec)
     if head is None:
-        return (0, None) if load.spec == "off" else (draft_bytes(load.draft_from, room), draft_work(load.draft_from))
+        if load.spec == "off":
+            return PlannedDrafter()
+        return PlannedDrafter(draft_bytes(load.draft_from, room), work=draft_work(load.draft_from))
     try:
-        return head.need(load.device, room, all_stay=True).beside_bytes, None
+        need = head.need(load.device, room, all_stay=True)
+        plain, shown = (
+            memory_need(load.device, each, file.tensors, room) for each in (spec, showing_rows(spec, found))
+        )
+        need = need.with_waiting(shown.buffer_bytes - plain.buffer_bytes)
+        return PlannedDrafter(need.beside_bytes, need.waiting_bytes)
     finally:
         head.close()
 
@@ -117,7 +128,7 @@ class HeadInFile:
         return cls(subject.head.head, subject.head.file, shared, is_own)
 
     def need(self, device: str, room: Limits, *, all_stay: bool) -> MemoryNeed:
-        """Its memory beside its model, whose limits are `room`, from the header.
+        """Its memory beside its model, whose limits are `room`, from the header, with rows that wait to be read.
 
         `all_stay`: all weights of the model stay in memory, so that those of both are there once.
         """
@@ -127,7 +138,7 @@ class HeadInFile:
             held |= set(head.spec.matrices())  # of one file, so packed once for all blocks
             found = need if found is None else found.with_other(need)
         assert found is not None
-        return found
+        return found.with_waiting(waiting_bytes(self.head, _sessions_of(room), room.max_tokens))
 
     def close(self) -> None:
         """Close the file, unless it is the model's."""
@@ -136,8 +147,7 @@ class HeadInFile:
 
     def limits(self, room: Limits) -> Limits:
         """Its limits beside its model, whose limits are `room`: the same context, for as many sessions."""
-        n_sessions = max(1, room.n_pages // pages_for(room.n_context))
-        return limits_for(room.n_context, n_sessions, room.kv, self.head.spec)
+        return limits_for(room.n_context, _sessions_of(room), room.kv, self.head.spec)
 
     def open(self, executor: SequenceEvaluator, vocabulary: Vocabulary, progress: Progress = no_progress) -> DraftModel:
         """Open it beside its model, which has this vocabulary. A file of its own is closed with it, or if that fails.
@@ -151,6 +161,7 @@ class HeadInFile:
                 raise UnsupportedModel(f"{executor.device} does not show the hidden rows that a head reads")
             if self.is_own and TOKENS in self.file.metadata:
                 known_tokens(self.file.path, vocabulary_of(self.file.metadata), vocabulary)
+            self._check_embedding(vocabulary.n_tokens)
             all_stay = executor.limits.stored is None
             require_fit(self.need(executor.device, executor.limits, all_stay=all_stay), memory_for_model())
             tokens, limits, own = (
@@ -168,6 +179,15 @@ class HeadInFile:
             raise
         return heads[0] if len(heads) == 1 else HeadChain(heads, heads[0].executor)
 
+    def _check_embedding(self, n_tokens: int) -> None:
+        """Raises BadSetting for a head that cannot read all tokens of the model."""
+        n_read = min(op.weight.n_rows for block in self.head.blocks for op in block.spec.ops() if isinstance(op, Embed))
+        if n_read < n_tokens:
+            raise BadSetting(
+                f"{self.file.path.name} cannot draft for this model: it has rows for {n_read} tokens, and the model "
+                f"has {n_tokens}; give the head made for it"
+            )
+
     def _tokens(self, n_tokens: int) -> Int32s:
         """The model's token for each of the head's. Raises BadGGUF if there are no such tokens."""
         if not self.head.vocabulary:
@@ -179,6 +199,11 @@ class HeadInFile:
         if len(found) and not 0 <= found.min() <= found.max() < n_tokens:
             raise BadGGUF(f"{self.head.vocabulary} names tokens beyond the {n_tokens} of the model")
         return found.astype(np.int32)
+
+
+def _sessions_of(room: Limits) -> int:
+    """The number of sessions that limits have room for."""
+    return max(1, room.n_pages // pages_for(room.n_context))
 
 
 def _nothing() -> None:

@@ -18,7 +18,7 @@ from edgeinfer.engine.run.pool import FairLock
 from edgeinfer.engine.speculation.drafters import LOOPS
 from edgeinfer.engine.speculation.records import BEST
 from edgeinfer.errors import DoesNotFit
-from edgeinfer.graph.step import Batch, Int32s
+from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.jit.code import CodeSource, CompiledFunction
 from edgeinfer.jit.library import KernelLibrary
 
@@ -30,6 +30,15 @@ LONGEST_S = 0.03
 IDLE_S = 1.0
 """Seconds without a running request after which idle time begins."""
 LOOK_S = 0.1
+
+
+def packed(pack: Callable[..., int], logits: Floats, peaks: Floats | None, n_vocab: int) -> Int32s:
+    """The highest of each row of logits, as `loops.best` packs them: int32[O, BEST]. `pack`: the loop of PACK."""
+    out = np.zeros((len(logits), BEST), np.int32)
+    where = (0, 0) if peaks is None else (peaks.ctypes.data, peaks.strides[0])
+    if len(logits):
+        pack(logits.ctypes.data, logits.strides[0], *where, len(logits), n_vocab, out.ctypes.data)
+    return out
 
 
 class Priming:
@@ -51,9 +60,9 @@ class Priming:
         """
         executor, limits, n_begun = self._executor, self._executor.limits, len(self._beginning)
         count = min(most, MOST_AT_ONCE, self._n_vocab - first, limits.max_tokens, limits.max_outputs)
-        order, found = np.arange(count, dtype=np.int32), np.zeros((max(count, 0), BEST), np.int32)
+        order, none = np.arange(count, dtype=np.int32), np.zeros((0, BEST), np.int32)
         if count < 1 or executor.n_free_pages < 3 + pages_for(n_begun) or n_begun >= limits.n_context:
-            return found[:0]
+            return none
         sequence = executor.create()
         try:
             begun = np.arange(n_begun, dtype=np.int32)
@@ -64,13 +73,11 @@ class Priming:
             same = np.ones(count, np.int32)
             batch = Batch(order + np.int32(first), sequence * same, n_begun * same, -same, order)
             logits = executor.evaluate(batch)
-            peaks = (0, 0) if executor.peaks is None else (executor.peaks.ctypes.data, executor.peaks.strides[0])
-            self._pack(logits.ctypes.data, logits.strides[0], *peaks, count, self._n_vocab, found.ctypes.data)
+            return packed(self._pack, logits, executor.peaks, self._n_vocab)
         except DoesNotFit:  # idle sequences hold all states, or all pages of windows
-            return found[:0]
+            return none
         finally:
             executor.free(sequence)
-        return found
 
 
 class IdlePriming:

@@ -98,6 +98,8 @@ TREE = np.dtype(
         ("n_suffix", "i8"),
         ("proposals", "i8"),  # int32[PROPOSED, 2]: token and confidence bucket
         ("n_proposals", "i8"),
+        ("foreseen", "i8"),  # int32[BEST]: tokens of the current node whose draw is foreseen, packed, or 0
+        ("foreseen_wins", "i8"),  # float32[BEST]: the probability that each of them is drawn
         ("spoken", "i8"),  # bits of the draft sources that proposed something at the current node
         ("best", "i8"),  # int32[BEST]: the highest logits after the current node, packed
         ("rows", "i8"),  # int32[MOST, BEST]: the same for every node
@@ -133,6 +135,26 @@ TREE = np.dtype(
 
 DRAW = np.dtype([("tokens", "i8"), ("weights", "i8"), ("n", "i8"), ("total", "f8")])
 """Increasing int64[n] tokens, their float64[n] weights, and the sum of these; n is 0 if nothing is known."""
+
+LIKELIEST = np.dtype(
+    [
+        ("logits", "i8"),  # float32[n_vocab]
+        ("peaks", "i8"),  # their peaks, as described in `base.Peaked`
+        ("n_vocab", "i8"),
+        ("n", "i8"),  # how many tokens to find, from 1 on
+        ("n_window", "i8"),
+        ("biased", "i8"),  # int32[n_biased]: different tokens
+        ("biases", "i8"),  # float32[n_biased]: what is added to their logits
+        ("n_biased", "i8"),
+        ("repeat_penalty", "f8"),
+        ("frequency_penalty", "f8"),
+        ("presence_penalty", "f8"),
+        ("window", "i8"),  # int32[n_window]: the tokens that penalties apply to, each as often as it came
+        ("tokens", "i8"),  # int32[n]: those found, the likeliest first,
+        ("values", "i8"),  # float32[n]: and their logits after bias and penalties
+    ]
+)
+"""Used by `loops.likeliest`."""
 
 CANDIDATE = np.dtype(
     [
@@ -235,8 +257,8 @@ READER = np.dtype(
 )
 """Used by `loops.automaton`: the part of one session."""
 
-CHAIN = np.dtype([("tokens", "i8"), ("rows", "i8"), ("n_rows", "i8")])
-"""Used by `loops.chain`: int32[MOST_CHAINED], int32[MOST_CHAINED, BEST]."""
+CHAIN = np.dtype([("tokens", "i8"), ("rows", "i8"), ("wins", "i8"), ("n_rows", "i8")])
+"""Used by `loops.chain`: int32[MOST_CHAINED], int32[MOST_CHAINED, BEST], float32[MOST_CHAINED, BEST]."""
 
 MATRIX = np.dtype([("rows", "i8"), ("bits", "i8"), ("clock", "i8"), ("log", "i8"), ("n_read", "i8")])
 """Used by `loops.matrix`: int32[1 << bits, WAYS, 2 + 2 * BEST]."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,12 +17,12 @@ import numpy as np
 from edgeinfer.engine.requests.drafting import Draft, DraftReport, DraftRequest, DraftRoom, RowReader, SourceCount, Walk
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.sampling import SamplingSettings
-from edgeinfer.engine.speculation.draft_model import Follower
 from edgeinfer.engine.speculation.draft_rounds import DraftRounds, Draws, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.suffix import AutomatonCursor, split_texts
 from edgeinfer.engine.speculation.draw_ranking import LEARN_AVERAGES, penalty_of
+from edgeinfer.engine.speculation.followers import Follower
 from edgeinfer.engine.speculation.records import (
     BEST,
     CANDIDATE,
@@ -98,7 +99,7 @@ class SessionDrafts:
         chain = self._tables.get(DRAFT_MODEL)
         self._chain = chain if isinstance(chain, draft_model_drafter.Chain) else None
         self._follower: Follower | None = None if shared.draft_model is None else shared.draft_model.session()
-        self._log = TokenLog(self._log_moved)
+        self._log = TokenLog(partial(_follow, self._fields, self._tables))
         self._begin_report()
 
     @property
@@ -250,6 +251,8 @@ class SessionDrafts:
             arrays["draws"][place] = (0, 0, 0, 0.0) if draw is None else draw.record
         N_PATH.pack_into(self._bytes, N_PATH_AT, n_path)
         self._shared.learn(self.address)
+        if self._chain is not None:
+            self._chain.learn(walked.tokens, walked.draws)
         if seconds is not None:
             self._shared.observe(n_nodes, seconds)
         self._n_passes += 1
@@ -285,7 +288,9 @@ class SessionDrafts:
         self._arrays["tally"].fill(0)
         self._seconds, self._n_passes, self._n_single, self._n_expected = 0.0, 0, 0, 0.0
 
-    def _log_moved(self, log: TokenLog) -> None:
-        self._fields["log"] = log.address
-        for tables in self._tables.values():
-            tables.follow(log)
+
+def _follow(tree: np.void, tables: Mapping[str, SessionTables], log: TokenLog) -> None:
+    """Set the log of a tree, and of all tables. Knows no session: one that its log knew would stay in memory."""
+    tree["log"] = log.address
+    for each in tables.values():
+        each.follow(log)

@@ -88,6 +88,9 @@ NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 "avx512fp16" is AVX-512 VNNI on processors that have float16 arithmetic too: theirs gather fast.
 """
 
+WIDE = frozenset({"avx512fp16", "avx512vnni"})
+"""Instruction sets whose registers hold 32 vectors of 64 bytes at once; those of all others hold fewer."""
+
 
 def target(name: str) -> Target:
     """The code for the instruction set of that name."""

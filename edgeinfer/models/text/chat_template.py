@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from edgeinfer.errors import BadTemplate, EdgeInferError
 from edgeinfer.models.text.message import Message, plain
 from edgeinfer.models.text.message_forms import first_form
-from edgeinfer.models.text.template_choice import TemplateChoice, built_in
+from edgeinfer.models.text.template_choice import TemplateChoice, alike, built_in
 from edgeinfer.models.text.template_meter import TemplateLimits, TemplateMeter
 from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
 
@@ -72,9 +72,16 @@ class ChatTemplate:
 
     @classmethod
     def from_metadata(
-        cls, metadata: TokenizerMetadata, vocabulary: Vocabulary, chosen: TemplateChoice | None = None
+        cls,
+        metadata: TokenizerMetadata,
+        vocabulary: Vocabulary,
+        chosen: TemplateChoice | None = None,
+        beside: str = "",
     ) -> ChatTemplate:
-        """The template that was chosen, else the templates of a GGUF file, else the fallback for its vocabulary."""
+        """The template that was chosen, else the templates of a GGUF file, else the fallback for its vocabulary.
+
+        `beside`: a template in Go's language that is kept beside the file: the fallback is what writes alike.
+        """
         if chosen is not None:
             notices = chosen.notices(vocabulary.tokens)
             return cls({_DEFAULT: chosen.source}, vocabulary.special_texts(), origin=chosen.origin, notices=notices)
@@ -85,8 +92,10 @@ class ChatTemplate:
                 sources[name] = metadata.text(key)
         if sources:
             return cls(sources, vocabulary.special_texts())
-        usual = fallback(vocabulary)
-        return cls({_DEFAULT: usual.source}, vocabulary.special_texts(), origin=usual.origin)
+        found = alike(beside)
+        usual = found or fallback(vocabulary)
+        notices = (_told_beside(usual.origin, is_alike=found is not None),) if beside else ()
+        return cls({_DEFAULT: usual.source}, vocabulary.special_texts(), origin=usual.origin, notices=notices)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -278,6 +287,12 @@ def _describe(error: Exception) -> str:
     line = getattr(error, "lineno", None)
     where = f" (line {line})" if isinstance(line, int) else ""
     return f"{type(error).__name__}: {str(error)[:300] or 'no details'}{where}"
+
+
+def _told_beside(name: str, *, is_alike: bool) -> str:
+    """What to tell about a file without a template, beside which there is one in Go's language."""
+    why = "as Ollama's template does" if is_alike else "for Ollama's template is in a language that is not read"
+    return f"the file has no chat template: {name} writes the chats, {why} (--chat-template chooses another)"
 
 
 def fallback(vocabulary: Vocabulary) -> TemplateChoice:

@@ -21,6 +21,19 @@ MOST_BYTES = 1_000_000
 """Size of a file that is surely no template."""
 _MARK = re.compile(r"<[|｜][^<>\s'\"]+[|｜]>|<(?:start|end)_of_turn>|\[/?(?:INST|SYSTEM_PROMPT)\]")
 """Texts that are special tokens wherever they are in use."""
+_ALIKE = (
+    ("chatml", ("<|im_start|>", "<|im_end|>")),
+    ("llama3", ("<|start_header_id|>", "<|eot_id|>")),
+    ("gemma", ("<start_of_turn>", "<end_of_turn>")),
+    ("phi3", ("<|assistant|>", "<|end|>")),
+    ("zephyr", ("<|assistant|>", "</s>")),
+    ("llama2", ("[INST]", "<<SYS>>")),
+    ("mistral-v1", ("[INST]", " [/INST]")),
+    ("mistral-v3", ("[INST]", "[/INST]")),
+    ("alpaca", ("### Instruction:\n", "### Response:\n")),
+    ("vicuna", ("USER: ", "ASSISTANT:")),
+)
+"""Built-in templates by what templates of the same form write in any language, the more certain ones first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,12 @@ def built_in(name: str) -> TemplateChoice:
         f"no built-in chat template is called {name!r}; {guess}there are: {', '.join(names)}; "
         "--chat-template-file takes one from a file"
     )
+
+
+def alike(source: str) -> TemplateChoice | None:
+    """The built-in template that writes what a template in another language than Jinja writes; None if none does."""
+    found = next((name for name, marks in _ALIKE if all(mark in source for mark in marks)), None)
+    return None if found is None else built_in(found)
 
 
 def from_file(file: str | Path) -> TemplateChoice:

@@ -32,7 +32,7 @@ class MemoryNeed:
     part of `kv_bytes` for states, which do not grow with the context; `window_bytes`: the part for layers that keep
     only a window, which hardly grows. `n_states`: slots for states, of `bytes_per_state` each; they are not all of
     `state_bytes`. `draft_bytes`: the part of `buffer_bytes` for logits after more than one token of a pass: of drafts,
-    and of other sequences.
+    and of other sequences. `waiting_bytes`: the part for rows of its model that a trained head has not read yet.
     """
 
     weight_bytes: int
@@ -45,6 +45,11 @@ class MemoryNeed:
     bytes_per_state: int = 0
     n_states: int = 0
     draft_bytes: int = 0
+    waiting_bytes: int = 0
+
+    def with_waiting(self, n_bytes: int) -> MemoryNeed:
+        """The need with this much for rows that wait."""
+        return replace(self, buffer_bytes=self.buffer_bytes + n_bytes, waiting_bytes=self.waiting_bytes + n_bytes)
 
     def with_states(self, n_states: int) -> MemoryNeed:
         """The need with this many slots for states."""
@@ -61,6 +66,7 @@ class MemoryNeed:
             buffer_bytes=self.buffer_bytes + other.buffer_bytes,
             window_bytes=self.window_bytes + other.window_bytes,
             draft_bytes=self.draft_bytes + other.draft_bytes,
+            waiting_bytes=self.waiting_bytes + other.waiting_bytes,
         )
 
     @property
@@ -93,7 +99,7 @@ class MemoryNeed:
         if name == "KV cache":
             inner = ("states", self.state_bytes), ("windows", self.window_bytes)
         elif name == "buffers":
-            inner = (("drafts", self.draft_bytes),)
+            inner = ("drafts", self.draft_bytes), ("rows that wait", self.waiting_bytes)
         told = ", ".join(f"{part} {size_text(part_bytes)}" for part, part_bytes in inner if part_bytes)
         return f"{name} {size_text(n_bytes)}{f' ({told})' if told else ''}"
 

@@ -240,6 +240,11 @@ class Profile:
     assumptions: tuple[str, ...] = ()
 
     @property
+    def used_by_others(self) -> float:
+        """The share of the machine that others used while it was measured; 0 if that did not matter."""
+        return 0.0 if self.idle_share is None or self.idle_share >= QUIET_SHARE else 1.0 - self.idle_share
+
+    @property
     def cpu(self) -> DeviceRates:
         return self.devices[0]
 

@@ -14,30 +14,30 @@ from edgeinfer.graph.step import Floats, Int32s
 
 Nodes = list[tuple[int, int]]
 """Tokens after the root, each with its parent."""
-Script = Callable[["Voice", Sequence[int], int, int], Nodes]
-"""What a voice says of a text, up to so many tokens and so deep."""
+Script = Callable[["ScriptedSpeculator", Sequence[int], int, int], Nodes]
+"""What a speculator drafts for a text, up to so many tokens and so deep."""
 
 
-class Voices:
+class ScriptedDrafts:
     """Takes the place of a model's drafts. `known`: what follows each prompt, as far as anything is known."""
 
     def __init__(self, script: Script, known: dict[tuple[int, ...], Sequence[int]], seed: int = 0) -> None:
         self.script, self.known, self.chance = script, known, random.Random(seed)
-        self.opened: list[Voice] = []
+        self.opened: list[ScriptedSpeculator] = []
         self.n_together = 0
         """Most texts that were drafted for in one pass."""
 
     draft_model = None
 
-    def session(self) -> Voice:
-        self.opened.append(Voice(self))
+    def session(self) -> ScriptedSpeculator:
+        self.opened.append(ScriptedSpeculator(self))
         return self.opened[-1]
 
     def draft(self, requests: Sequence[DraftRequest], room: DraftRoom) -> list[Draft]:
         found = []
         for asked in requests:
-            assert isinstance(asked.speculator, Voice)
-            found.append(asked.speculator.say(asked))
+            assert isinstance(asked.speculator, ScriptedSpeculator)
+            found.append(asked.speculator.draft_for(asked))
         self.n_together = max(self.n_together, sum(len(draft.tokens) > 1 for draft in found))
         return found
 
@@ -48,13 +48,13 @@ class Voices:
         """Nothing is held."""
 
 
-class Voice:
+class ScriptedSpeculator:
     """Drafts for one text after another, as its script says."""
 
     expected, row_reader = 1.0, None
 
-    def __init__(self, voices: Voices) -> None:
-        self.drafter, self.n_proposed, self.n_accepted = voices, 0, 0
+    def __init__(self, drafts: ScriptedDrafts) -> None:
+        self.drafter, self.n_proposed, self.n_accepted = drafts, 0, 0
 
     def begin(
         self, history: Sequence[int], noise: Noise | None = None, settings: SamplingSettings | None = None
@@ -62,7 +62,7 @@ class Voice:
         self.n_prompt, self.n_proposed, self.n_accepted = len(history), 0, 0
         self.answer = list(self.drafter.known.get(tuple(history), ()))
 
-    def say(self, asked: DraftRequest) -> Draft:
+    def draft_for(self, asked: DraftRequest) -> Draft:
         nodes = self.drafter.script(self, asked.history, asked.most, asked.deepest)
         tokens, parents = zip((asked.history[-1], ROOT), *nodes, strict=True)
         return Draft(np.array(tokens, np.int64).astype(np.int32), np.array(parents, np.int32))
@@ -93,42 +93,42 @@ class Voice:
         """Nothing is held."""
 
 
-def right(voice: Voice, history: Sequence[int], most: int, deepest: int) -> Nodes:
+def right(speculator: ScriptedSpeculator, history: Sequence[int], most: int, deepest: int) -> Nodes:
     """What is known to follow, each with a wrong sibling before it, and on beyond where the answer ends."""
     nodes, parent = Nodes(), 0
-    for token in [*voice.answer[len(history) - voice.n_prompt :], 2, 0, 7][:4]:
+    for token in [*speculator.answer[len(history) - speculator.n_prompt :], 2, 0, 7][:4]:
         nodes += [((token + 1) % 200, parent), (token, parent)]
         parent = len(nodes)
     return nodes
 
 
-def off_by_one(voice: Voice, history: Sequence[int], most: int, deepest: int) -> Nodes:
+def off_by_one(speculator: ScriptedSpeculator, history: Sequence[int], most: int, deepest: int) -> Nodes:
     """What is known to follow one token later: right tokens at wrong places."""
-    ahead = voice.answer[len(history) - voice.n_prompt + 1 :][:6]
+    ahead = speculator.answer[len(history) - speculator.n_prompt + 1 :][:6]
     return [(token, place) for place, token in enumerate(ahead)]
 
 
-def forked(voice: Voice, history: Sequence[int], most: int, deepest: int) -> Nodes:
+def forked(speculator: ScriptedSpeculator, history: Sequence[int], most: int, deepest: int) -> Nodes:
     """The right beginning and a wrong end, after the same beginning with another one."""
-    ahead = [*voice.answer[len(history) - voice.n_prompt :]][:3]
+    ahead = [*speculator.answer[len(history) - speculator.n_prompt :]][:3]
     nodes, ends = Nodes(), Nodes()
     for wrong in (5, 6):
         parent = 0
-        for token in ahead[: voice.drafter.chance.randint(0, 3)]:
+        for token in ahead[: speculator.drafter.chance.randint(0, 3)]:
             nodes.append((token, parent))  # a twin of what the other one has
             parent = len(nodes)
         ends.append((wrong, parent))
     return nodes + ends
 
 
-def ends(voice: Voice, history: Sequence[int], most: int, deepest: int) -> Nodes:
+def ends(speculator: ScriptedSpeculator, history: Sequence[int], most: int, deepest: int) -> Nodes:
     """That the answer ends now, and goes on after that."""
     return [(0, 0), (2, 0), (9, 1), (2, 3), (9, 2)]
 
 
-def wild(voice: Voice, history: Sequence[int], most: int, deepest: int) -> Nodes:
+def wild(speculator: ScriptedSpeculator, history: Sequence[int], most: int, deepest: int) -> Nodes:
     """Random trees, unknown tokens, parents that are not there, far more than was asked for."""
-    chance = voice.drafter.chance
+    chance = speculator.drafter.chance
     low, high = chance.choice([(0, 8), (0, 300), (-5, 1 << 30)])
     count = chance.choice([0, 1, 5, most, 4 * most])
     return [(chance.randint(low, high), chance.randint(-2, max(number, 1))) for number in range(count)]

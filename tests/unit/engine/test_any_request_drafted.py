@@ -18,7 +18,7 @@ from edgeinfer.engine.scheduler.stream import TextStream
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import DATA
 from tests.head_files import write_sure_head, write_with_head
-from tests.unit.engine.scripted_drafts import SCRIPTS, Voices
+from tests.unit.engine.scripted_drafts import SCRIPTS, ScriptedDrafts
 
 CONTEXT = 128
 TEXTS = ("the rain", "in the inn and in the inn and", "another heat", "then", "a", "the the the", "the hen in the tin")
@@ -195,7 +195,7 @@ def scripted(models: dict[str, Path], plain: Callable[..., list[Given]], home: P
     def opens(script: str, name: str, n_sessions: int) -> LLM:
         llm = load(models[name], threads=1, n_context=CONTEXT, n_sessions=n_sessions, spec="off")
         pairs = zip(asked(llm), plain(name), strict=True)
-        llm.drafts = Voices(SCRIPTS[script], {each.prompt: answer.tokens for each, answer in pairs})  # type: ignore[assignment]
+        llm.drafts = ScriptedDrafts(SCRIPTS[script], {each.prompt: answer.tokens for each, answer in pairs})  # type: ignore[assignment]
         opened.append(llm)
         return llm
 
@@ -206,18 +206,18 @@ def scripted(models: dict[str, Path], plain: Callable[..., list[Given]], home: P
 
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("name", ["llama", "sure head", "windows", "states"])
-def test_no_voice_changes_any_request(
+def test_no_script_changes_any_request(
     script: str, name: str, plain: Callable[..., list[Given]], scripted: Callable[..., LLM]
 ) -> None:
     for n_sessions in (1, 24):
         llm = scripted(script, name, n_sessions)
         n_accepted = check(llm, plain(name), n_sessions)
-        voices = llm.drafts
-        assert isinstance(voices, Voices)
+        drafts = llm.drafts
+        assert isinstance(drafts, ScriptedDrafts)
         if script == "right":
             assert n_accepted > (0 if n_sessions == 1 else 100), n_sessions  # as many as passes happen to have room for
         if n_sessions > 1:
-            assert voices.n_together > 1
+            assert drafts.n_together > 1
 
 
 FUNCTION = {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,10 @@ import pytest
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.scheduler.batcher import BatchStream, Prompt
+from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.graph.step import Batch
+from tests.golden.goldens import DATA
+from tests.head_files import write_with_head
 from tests.unit.engine.watching import watched
 
 TEXTS = ["the rain", "in the inn and in the", "another heat", "then", "a", "the the the", "the hen in the tin", "rain"]
@@ -70,6 +76,40 @@ def test_a_batch_is_drafted_and_stays_the_same(
             assert 0 < stream.counts.draft_s < stream.counts.seconds
             if name == "greedy":  # drafts save passes: without any, one gives a token for each of its answers
                 assert stream.counts.passes < MOST * len(TEXTS) / parallel
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """What refers to itself stays in memory."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("name", ["tiny", "head"])
+def test_the_tables_of_an_answer_go_with_its_end(
+    name: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the answer itself is kept, as its stream does."""
+    path = (
+        write_with_head(DATA / "converted" / "qwen35-bf16.gguf", tmp_path / "m.gguf") if name == "head" else tiny_model
+    )
+    opened = list[weakref.ref[SessionDrafts]]()
+    with load(path, device="cpu", threads=1, n_context=128, spec=4) as llm:
+        assert llm.drafts is not None
+        opens = llm.drafts.session
+
+        def noted() -> SessionDrafts:
+            opened.append(weakref.ref(session := opens()))
+            return session
+
+        monkeypatch.setattr(llm.drafts, "session", noted)
+        streams = [llm.complete(text, max_tokens=5, **GREEDY) for text in TEXTS[:3]]  # type: ignore[arg-type]
+        for stream in streams:
+            stream.read()
+        assert [session() for session in opened] == [None] * 3
+        assert all(stream.stats is not None and stream.stats.draft is not None for stream in streams)
 
 
 def test_a_batch_without_speculation_drafts_nothing(tiny_model: Path, plain: dict[str, list[tuple[int, ...]]]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.session import Session
+from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.errors import (
     BadGGUF,
     BadSetting,
@@ -24,6 +25,7 @@ from edgeinfer.errors import (
     UnknownKey,
 )
 from tests.conftest import write_tiny_llama
+from tests.waiting import until
 
 TALK = [
     {"role": "system", "content": "the rain in the tin"},
@@ -316,3 +318,23 @@ def test_progress_of_loading_is_told(tiny_model: Path) -> None:
         pass
     assert seen
     assert seen[-1][1] == seen[-1][2]
+
+
+def test_a_session_that_is_closed_while_its_drafts_open_leaves_none(tiny_model: Path) -> None:
+    """Another thread closes it when the first answer has been asked for."""
+    closing = list[threading.Thread]()
+
+    def drafts() -> ModelDrafts | None:
+        closing.append(threading.Thread(target=session.close))
+        closing[0].start()
+        until(lambda: session._cached._closed)
+        closing[0].join(0.2)  # it may wait for this one
+        return llm.drafts
+
+    with load(tiny_model, device="cpu", threads=1) as llm:
+        assert llm.drafts is not None
+        session = llm.session_with(drafts)
+        with pytest.raises(EngineClosed):
+            session.chat(TALK[:2], **GREEDY).read()
+        closing[0].join()
+        assert llm.drafts._sessions == []

@@ -48,6 +48,12 @@ def test_avx512_with_float16_differs_in_gathering_alone() -> None:
     assert replace(target("avx512fp16"), name="avx512vnni", gather=None) == target("avx512vnni")
 
 
+@pytest.mark.parametrize("name", VECTORS)
+def test_wide_sets_hold_many_vectors(name: str) -> None:
+    """Which is all that attention over float16 pages knows of an instruction set."""
+    assert (name in targets.WIDE) == (target(name).vectors >= 32)
+
+
 @pytest.mark.parametrize("kind", ["random", "positive", "negative"])
 @pytest.mark.parametrize("code_bits", CODE_BITS)
 @pytest.mark.parametrize("name", RUNNABLE)

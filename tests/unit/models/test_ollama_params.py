@@ -7,17 +7,21 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from edgeinfer.engine.loading import load
 from edgeinfer.models.ollama_params import OllamaParams, ollama_params
+from tests.adapter_files import write_adapter
 from tests.conftest import write_tiny_llama
 from tests.unit.models.test_store import write_ollama
 
 LIBRARY = "registry.ollama.ai/library"
 
 
-def with_params(folder: Path, name: str, content: bytes, params: object, system: str | None = None) -> Path:
-    """A model as Ollama keeps it, with a layer of parameters and one with a template; gives its blob."""
+def with_params(
+    folder: Path, name: str, content: bytes, params: object, system: str | None = None, **layers: bytes
+) -> Path:
+    """A model as Ollama keeps it, with a layer of parameters, one with a template and `layers`; gives its blob."""
     blob = write_ollama(folder, name, content)
     path = folder / "manifests" / name
     manifest = json.loads(path.read_text())
@@ -25,6 +29,7 @@ def with_params(folder: Path, name: str, content: bytes, params: object, system:
     texts = {"params": params if isinstance(params, bytes) else json.dumps(params).encode()}
     if system is not None:
         texts["system"] = system.encode()
+    texts |= layers
     for kind, text in texts.items():
         digest = hashlib.sha256(text).hexdigest()
         (folder / "blobs" / f"sha256-{digest}").write_bytes(text)
@@ -32,6 +37,11 @@ def with_params(folder: Path, name: str, content: bytes, params: object, system:
         manifest["layers"].append(layer)
     path.write_text(json.dumps(manifest))
     return blob
+
+
+def blob_of(file: Path, folder: Path) -> Path:
+    """Where Ollama keeps what a file holds."""
+    return folder / "blobs" / f"sha256-{hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def test_parameters_have_our_names(tmp_path: Path) -> None:
@@ -73,6 +83,44 @@ def test_systems_of_one_file_count_where_they_agree(tmp_path: Path) -> None:
     assert ollama_params(blob) == OllamaParams(system="Be brief.")
     with_params(tmp_path, f"{LIBRARY}/c/latest", b"model", {}, "Be long.")
     assert ollama_params(blob) == OllamaParams()
+
+
+def test_the_name_that_is_asked_for_counts(tmp_path: Path) -> None:
+    blob = with_params(tmp_path, f"{LIBRARY}/base/latest", b"model", {"temperature": 0.6, "top_k": 20})
+    with_params(tmp_path, f"{LIBRARY}/poet/v2", b"model", {"temperature": 0}, "In verse.", messages=b"[]", adapter=b"a")
+    poet = ollama_params(blob, "ollama:poet:v2")
+    assert (poet.sampling, poet.system, poet.unused) == ({"temperature": 0}, "In verse.", ("messages",))
+    assert [path.read_bytes() for path in poet.adapters] == [b"a"]
+    assert ollama_params(blob, "ollama:base:latest") == OllamaParams({"temperature": 0.6, "top_k": 20})
+    assert ollama_params(blob, "ollama:gone:latest") == ollama_params(blob) == OllamaParams()
+
+
+def test_a_name_opens_with_its_adapter_and_system_prompt(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgeinfer.app.cli import build_app
+
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path))
+    content = write_tiny_llama(tmp_path / "t.gguf").read_bytes()
+    adapter = write_adapter(tmp_path / "t.gguf", tmp_path / "verse.gguf")
+    with_params(tmp_path, f"{LIBRARY}/base/1b", content, {})
+    with_params(tmp_path, f"{LIBRARY}/poet/1b", content, {}, "In verse.", adapter=adapter.read_bytes())
+    answers: dict[tuple[str, bool], str] = {}
+    added = {"base:1b": str(adapter), "poet:1b": f"{adapter}:-1"}
+    for name, lora in (*((name, []) for name in added), *((name, [file]) for name, file in added.items())):
+        with load(name, spec="off", device="cpu", lora=lora) as llm:
+            answers[name, bool(lora)] = llm.complete("the hen", max_tokens=12, temperature=0).read()
+            rendered = llm.prompts.render([{"role": "user", "content": "the hen"}])
+            assert ("In verse." in rendered) == (name == "poet:1b")
+    assert answers["poet:1b", False] == answers["base:1b", True] != answers["base:1b", False]
+    assert answers["poet:1b", True] == answers["base:1b", False]  # the user's takes back what the name adds
+    asked = ["-m", "poet:1b", "--device", "cpu"]
+    answered = CliRunner().invoke(build_app(), ["run", *asked, "--raw", "--temp", "0", "--max-tokens", "12", "the hen"])
+    assert answered.stdout.strip() == answers["poet:1b", False].strip()
+    assert "sha256-" in answered.stderr  # the notice of the adapter
+    assert "sha256-" in CliRunner().invoke(build_app(), ["plan", *asked]).stdout
+    shown = json.loads(CliRunner().invoke(build_app(), ["show", "poet:1b", "--json"]).stdout)
+    assert (shown["adapters"], shown["system"]) == ([str(blob_of(adapter, tmp_path))], "In verse.")
 
 
 def test_a_system_prompt_goes_before_chats_without_one(tmp_path: Path) -> None:

@@ -63,6 +63,19 @@ def test_a_pass_is_never_too_large_and_never_empty(
     assert all(1 <= n <= wishes[key].n_missing for key, n in found.items())
 
 
+@given(wishes_strategy, st.sampled_from([{}, {1: 2e-3}, MEASURED]), st.data())
+def test_prompts_that_need_outputs_have_no_more_than_there_are(
+    wanted: list[tuple[bool, int, int]], points: dict[int, float], data: st.DataObject
+) -> None:
+    silent = [data.draw(st.one_of(st.none(), st.integers(0, n_missing - 1))) for _, n_missing, _ in wanted]
+    wishes = [Wish(key, *each, n_silent) for key, (each, n_silent) in enumerate(zip(wanted, silent, strict=True))]
+    found = allot(wishes, paced(points), PassRoom(60, 256, 64))
+    n_outputs = [1 if silent[key] is None else max(1, n_tokens - silent[key]) for key, n_tokens in found.items()]
+    assert found
+    assert sum(n_outputs) <= 64
+    assert all(1 <= n <= wishes[key].n_missing for key, n in found.items())
+
+
 @given(wishes_strategy, st.sampled_from([{}, {1: 2e-3}, MEASURED]))
 def test_who_is_watched_goes_on_in_every_pass(wanted: list[tuple[bool, int, int]], points: dict[int, float]) -> None:
     wishes = [Wish(key, *each) for key, each in enumerate(wanted)]

@@ -20,13 +20,13 @@ from edgeinfer.app.server.objects import (
     Record,
     finish_reason,
     probabilities,
-    text_logprobs,
     timings_record,
     usage_record,
 )
 from edgeinfer.app.server.requests import Limit, Sampling, Text, options_of, seeded
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import ChunkWriter, read_all, side_by_side, streaming
+from edgeinfer.app.server.text_logprobs import joined, prompt_logprobs, text_logprobs
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
@@ -51,6 +51,11 @@ class CompletionRequest(Sampling):
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
+
+    @property
+    def tells_prompt(self) -> bool:
+        """Whether it asks for log probabilities of its prompts' own tokens."""
+        return bool(self.echo) and self.logprobs is not None
 
 
 @ROUTER.post("/v1/completions", responses=ANSWER_RESPONSES, response_model=None)
@@ -80,8 +85,10 @@ def _check(body: CompletionRequest, n: int) -> None:
     """Raises APIError for options that edgeinfer does not support."""
     if body.best_of is not None and body.best_of != n:
         raise unsupported("edgeinfer gives all answers it makes: leave best_of out, or set it to n", "best_of")
-    if body.echo and body.logprobs is not None:
-        raise unsupported("logprobs of prompts are not supported: leave out echo or logprobs", "echo")
+    if body.tells_prompt and body.suffix:
+        raise unsupported("with a suffix a prompt is not read as it is echoed: leave out suffix or logprobs", "suffix")
+    if body.tells_prompt and (body.n_probs or body.post_sampling_probs):
+        raise unsupported("n_probs and post_sampling_probs say nothing of prompts: leave them out, or echo", "n_probs")
 
 
 def _prompts(body: CompletionRequest) -> list[Prompt]:
@@ -114,6 +121,8 @@ def _streams(
         prompts = [gap_prompt(model.llm, prompt, body.suffix, options.get("max_tokens")) for prompt in prompts]
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs
+    if body.tells_prompt:
+        options["scored_from"] = 1
     begin = partial(model.llm.complete, priority=body.priority or "interactive")
     return [
         FollowedStream(partial(begin, prompt, **choice), loop)
@@ -153,13 +162,28 @@ def _logprobs_record(
 
 def _choice(number: int, stream: TextStream, echo: str, body: CompletionRequest, model: PooledModel) -> Record:
     assert stream.stats is not None
-    logprobs = stream.logprobs
+    told: Record | None = None
+    if body.tells_prompt:
+        told = joined(_of_prompt(stream, echo, model), _logprobs_record(_ended(stream), len(echo), body, model))
+    elif stream.logprobs:
+        told = _logprobs_record(stream.logprobs, len(echo), body, model)
     return {
         "index": number,
         "text": echo + stream.text,
-        "logprobs": _logprobs_record(logprobs, len(echo), body, model) if logprobs else None,
+        "logprobs": told,
         "finish_reason": finish_reason(stream.stats),
     }
+
+
+def _of_prompt(stream: TextStream, echo: str, model: PooledModel) -> Record:
+    """Log probabilities of the prompt's own tokens, once it is read."""
+    return prompt_logprobs(stream.prompt, stream.prompt_logprobs, model.llm.prompts.tokenizer, echo)
+
+
+def _ended(stream: TextStream) -> Sequence[TokenLogprobs]:
+    """Log probabilities of an answer with those of the token that ended it, which clients count after a prompt."""
+    end = stream.end_logprobs
+    return stream.logprobs if end is None else (*stream.logprobs, end)
 
 
 class _TextChunks:
@@ -177,11 +201,18 @@ class _TextChunks:
         self._followed, self._number, self._echo, self._writer = followed, number, echo, writer
         self._body, self._model = body, model
         self._n_sent, self._n_characters = 0, len(echo)
+        self._tells_prompt = body.tells_prompt
 
     def begin(self) -> Iterator[bytes]:
-        """Yield the text in front of the answer."""
-        if self._echo:
+        """Yield the text in front of the answer; with its log probabilities that is once it has been read."""
+        if self._echo and not self._tells_prompt:
             yield self._writer.chunk(self._number, {"text": self._echo})
+
+    def _prompt_told(self) -> Iterator[bytes]:
+        if self._tells_prompt:
+            self._tells_prompt = False
+            record = _of_prompt(self._followed.stream, self._echo, self._model)
+            yield self._writer.chunk(self._number, {"text": self._echo}, record)
 
     def more(self, text: str) -> Iterator[bytes]:
         """Yield the progress of the prompt, then the text."""
@@ -189,20 +220,23 @@ class _TextChunks:
         for progress in self._followed.take_progress():
             yield self._writer.chunk(self._number, {"text": ""}, None, live, progress)
         if text:
+            yield from self._prompt_told()
             yield self._writer.chunk(self._number, {"text": text}, self._logprobs(), live)
 
-    def end(self, stats: Stats) -> bytes:
-        """The last chunk."""
-        return self._writer.last(self._number, {"text": ""}, self._logprobs(), stats)
+    def end(self, stats: Stats) -> Iterator[bytes]:
+        """Yield the last chunk, after the prompt if there was no text."""
+        yield from self._prompt_told()
+        yield self._writer.last(self._number, {"text": ""}, self._logprobs(), stats)
 
     def _logprobs(self) -> Record | None:
         """The log probabilities that have not been sent yet."""
-        new = self._followed.stream.logprobs[self._n_sent :]
+        stream = self._followed.stream
+        new = (_ended(stream) if self._body.tells_prompt else stream.logprobs)[self._n_sent :]
         if not new:
             return None
         record = _logprobs_record(new, self._n_characters, self._body, self._model)
         self._n_sent += len(new)
-        self._n_characters += sum(map(len, record.get("tokens", ())))
+        self._n_characters += sum(map(len, self._model.llm.prompts.tokenizer.pieces(each.token for each in new)))
         return record
 
 
@@ -228,5 +262,6 @@ async def _events(
             yield chunk
     stats = state.answered(model, [each.stream for each in followed], body.id_slot, body.lora)
     for choice, ended in zip(choices, stats, strict=True):
-        yield choice.end(ended)
+        for chunk in choice.end(ended):
+            yield chunk
     yield writer.end(_usage(stats, body.n or 1), stats[0])

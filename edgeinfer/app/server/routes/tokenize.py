@@ -1,4 +1,7 @@
-"""Tokenizes and detokenizes texts, and renders conversations."""
+"""Tokenizes and detokenizes texts, and renders conversations: llama-server's fields, and vLLM's.
+
+With vLLM's, lm-evaluation-harness needs no tokenizer of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from edgeinfer.app.server.errors import ERROR_RESPONSES
+from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import (
     ChatMessage,
@@ -26,11 +29,13 @@ ROUTER = APIRouter(tags=["texts"])
 
 
 class TokenizeRequest(RequestBody):
-    """POST /tokenize."""
+    """POST /tokenize. `prompt` and `add_special_tokens` are vLLM's words for `content` and `add_special`."""
 
-    content: Text
+    content: Text | None = None
+    prompt: Text | None = None
     model: ModelName | None = None
     add_special: bool = False
+    add_special_tokens: bool = True
     parse_special: bool = True
     with_pieces: bool = False
 
@@ -55,9 +60,15 @@ class TemplateRequest(ThoughtControl):
 async def tokenize(body: TokenizeRequest, request: Request) -> Record:
     """Tokenize a text."""
     async with server_state(request).model(body.model, 0, request) as model:
-        llm = model.llm
-        options = {"add_special": body.add_special, "parse_special": body.parse_special}
-        tokens = await asyncio.to_thread(lambda: llm.tokenize(body.content, **options))
+        llm, text, add_special = model.llm, body.content, body.add_special
+        if text is None:
+            text, add_special = body.prompt, body.add_special_tokens
+        if text is None:
+            raise APIError(400, "there is no text: give it as content, or as prompt", param="content")
+        options = {"add_special": add_special, "parse_special": body.parse_special}
+        tokens = await asyncio.to_thread(lambda: llm.tokenize(text, **options))
+        if body.content is None:
+            return {"tokens": tokens, "count": len(tokens), "max_model_len": llm.info.n_context}
         if not body.with_pieces:
             return {"tokens": tokens}
         return {"tokens": [{"id": token, "piece": _piece(llm.prompts.tokenizer.piece(token))} for token in tokens]}
@@ -75,7 +86,20 @@ def _piece(piece: bytes) -> str | list[int]:
 async def detokenize(body: DetokenizeRequest, request: Request) -> Record:
     """Convert tokens to text."""
     async with server_state(request).model(body.model, 0, request) as model:
-        return {"content": await asyncio.to_thread(model.llm.detokenize, body.tokens)}
+        text = await asyncio.to_thread(model.llm.detokenize, body.tokens)
+        return {"content": text, "prompt": text}
+
+
+@ROUTER.get("/tokenizer_info", responses=ERROR_RESPONSES)
+async def tokenizer_info(request: Request) -> Record:
+    """The special tokens and the chat template of the default model, in vLLM's form."""
+    async with server_state(request).model(None, 0, request) as model:
+        prompts = model.llm.prompts
+        tokenizer, vocabulary = prompts.tokenizer, prompts.tokenizer.vocabulary
+        ids = {"bos_token": vocabulary.bos_id, "eos_token": vocabulary.eos_id}
+        named = {name: None if token is None else tokenizer.decode([token]) for name, token in ids.items()}
+        template = next(iter(prompts.template.sources.values()), None)
+        return {**named, "add_bos_token": vocabulary.add_bos, "chat_template": template}
 
 
 @ROUTER.post("/apply-template", responses=ERROR_RESPONSES)

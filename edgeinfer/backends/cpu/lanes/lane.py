@@ -94,7 +94,8 @@ class CpuLane:
         further = [op for op in spec.ops() if isinstance(op, TokenRows)]
         self._tables = [(Embedding(file, op), self._buffers.arrays[op.out]) for op in further]
         self._hidden = [(op, self._buffers.arrays[op.out]) for op in spec.ops() if isinstance(op, HiddenRows)]
-        self._one_logits = self._buffers.arrays[spec.logits][:1, : spec.output_width]
+        self._every_logits = self._buffers.arrays[spec.logits][:, : spec.output_width]
+        self._one_logits = self._every_logits[:1]
         self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
         self._tape, self._alone_tape = (
             Tape([call for _, calls in found for call in calls], library, progress)
@@ -283,7 +284,7 @@ class CpuLane:
     def _logits(self, step: Step) -> Floats:
         if len(step.batch.outputs) == 1:
             return self._one_logits
-        return self._buffers.arrays[self._spec.logits][: len(step.batch.outputs), : self._spec.output_width]
+        return self._every_logits[: len(step.batch.outputs)]
 
     @property
     def windows(self) -> CpuWindows | None:
@@ -321,7 +322,7 @@ class CpuLane:
         self._buffers.arrays.clear()
         self.states = self._lowering.states.run = None
         del self._lowering, self._packed, self._tape, self._alone_tape, self._advance_tape
-        del self._embedding, self._embedded, self._tables, self._hidden, self._one_logits
+        del self._embedding, self._embedded, self._tables, self._hidden, self._one_logits, self._every_logits
 
 
 def _asks(call: Call) -> bool:

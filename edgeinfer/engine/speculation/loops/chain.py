@@ -1,10 +1,13 @@
 """What a draft model predicts: the highest logits along the single chain of tokens that it followed.
 
 Memory: a CHAIN record; tokens int32[n], rows int32[n, BEST] as `loops.best` packs them: row i is what may follow the
-first i tokens. Nothing is proposed at nodes outside the chain.
+first i tokens; wins float32[n, BEST]: the probability that each token of a row is drawn, its noise known; below 0 if
+that is unknown. Nothing is proposed at nodes outside the chain.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from edgeinfer.engine.speculation.loops.best import standing, token_of
 from edgeinfer.engine.speculation.loops.paths import propose, tree_at
@@ -29,3 +32,6 @@ def speak(state, pointer, node):
     for rank in range(BEST):
         packed = simd.load_int32(row + 4 * rank)
         propose(tree, token_of(packed), FIRST_BUCKET + standing(packed, rank))
+    wins = chain.wins + 4 * BEST * depth
+    if simd.load_float(wins) >= np.float32(0.0):
+        tree.foreseen, tree.foreseen_wins = row, wins

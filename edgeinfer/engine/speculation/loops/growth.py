@@ -16,15 +16,18 @@ from edgeinfer.engine.speculation.loops.acceptance import (
     CANDIDATE_BYTES,
     acceptance_at,
     candidate_at,
+    chance_of,
     estimate,
+    logit_of,
     strongest,
 )
 from edgeinfer.engine.speculation.loops.averages import ranking_at
+from edgeinfer.engine.speculation.loops.best import token_of
 from edgeinfer.engine.speculation.loops.noise import draw_key, gumbel_of
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
 from edgeinfer.engine.speculation.loops.ranking import rank
 from edgeinfer.engine.speculation.loops.wins import win_chance
-from edgeinfer.engine.speculation.records import BUCKETS_OFFSET, EACH, MOST, OTHERS, PASS, SILENT, SUFFIX
+from edgeinfer.engine.speculation.records import BEST, BUCKETS_OFFSET, EACH, MOST, OTHERS, PASS, SILENT, SUFFIX
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
@@ -163,7 +166,7 @@ def _add(tree, node, reach, place):
 @inline
 def _expand(tree, pointer, node):
     """Collect what the draft sources propose at a node and put it on the heap."""
-    first, tree.spoken = tree.n_candidates, 0
+    first, tree.spoken, tree.foreseen = tree.n_candidates, 0, 0
     note_suffix(tree, node, np.int64(SUFFIX))
     for draft_source in range(tree.n_draft_sources):
         entry = tree.draft_sources + 24 * draft_source
@@ -179,17 +182,42 @@ def _expand(tree, pointer, node):
         candidate.source = strongest(acceptance, at, tree.n_draft_sources, candidate.source)
         candidate.chance = estimate(acceptance, at, tree.n_draft_sources)
         total += candidate.chance
-    reach, scale = simd.load_float(tree.reaches + 4 * node), _scale(total)
-    if tree.n_drawn < 0:
-        for place in range(first, tree.n_candidates):
-            candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
-            candidate.chance *= scale
-            _push(tree, reach * candidate.chance, place)
-        return
+    scale = _scale(MOST_OFFERED, total)
     for place in range(first, tree.n_candidates):
         candidate_at(tree.candidates + place * CANDIDATE_BYTES).chance *= scale
+    if tree.n_drawn < 0:
+        for place in range(first, tree.n_candidates):
+            chance = candidate_at(tree.candidates + place * CANDIDATE_BYTES).chance
+            _push(tree, simd.load_float(tree.reaches + 4 * node) * chance, place)
+    else:
+        _push_drawn(tree, node, first)
+
+
+@inline
+def _push_drawn(tree, node, first):
+    """Put a node's candidates on the heap, by the probability that they are drawn with the noise that they have.
+
+    Of tokens that a draft model foresees something of, the two estimates are as good as each other: their mean is taken
+    (of their logits). The other tokens share the rest.
+    """
+    acceptance, reach = acceptance_at(tree.acceptance), simd.load_float(tree.reaches + 4 * node)
     key = draw_key(tree.noise, tree.n_drawn + simd.load_int32(tree.depths + 4 * node))
-    _look_up_wins(tree, acceptance, first, key)
+    foreseen, total = np.float32(0.0), np.float32(0.0)
+    for place in range(first, tree.n_candidates):
+        candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
+        candidate.win = win_chance(acceptance, candidate.chance, gumbel_of(acceptance, key, candidate.token))
+        known = _foreseen(tree, candidate.token)
+        if known >= np.float32(0.0):
+            logits = logit_of(acceptance, candidate.win) + logit_of(acceptance, known)
+            candidate.win = chance_of(acceptance, np.float32(0.5) * logits)
+            foreseen += candidate.win
+        else:
+            total += candidate.win
+    scale, rest = _scale(MOST_OFFERED, foreseen), _scale(max(MOST_OFFERED - foreseen, np.float32(0.0)), total)
+    for place in range(first, tree.n_candidates):
+        candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
+        candidate.win *= scale if _foreseen(tree, candidate.token) >= np.float32(0.0) else rest
+        candidate.looked_up = candidate.win
     if acceptance.ranking != 0:
         rank(tree, acceptance, ranking_at(acceptance.ranking), first, key)
     for place in range(first, tree.n_candidates):
@@ -197,24 +225,19 @@ def _expand(tree, pointer, node):
 
 
 @inline
-def _look_up_wins(tree, acceptance, first, key):
-    """Set the probability that each candidate is drawn, by its own noise alone."""
-    total = np.float32(0.0)
-    for place in range(first, tree.n_candidates):
-        candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
-        candidate.win = win_chance(acceptance, candidate.chance, gumbel_of(acceptance, key, candidate.token))
-        total += candidate.win
-    scale = _scale(total)
-    for place in range(first, tree.n_candidates):
-        candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
-        candidate.win *= scale
-        candidate.looked_up = candidate.win
+def _foreseen(tree, token):
+    """The probability that a token of the current node is drawn as a draft model foresees it; -1 if it does not."""
+    if tree.foreseen != 0:
+        for rank in range(BEST):
+            if token_of(simd.load_int32(tree.foreseen + 4 * rank)) == token:
+                return simd.load_float(tree.foreseen_wins + 4 * rank)
+    return np.float32(-1.0)
 
 
 @inline
-def _scale(total):
-    """What probabilities with this sum are multiplied by, as only one of them can come true."""
-    return MOST_OFFERED / total if total > MOST_OFFERED else np.float32(1.0)
+def _scale(most, total):
+    """What probabilities with this sum are multiplied by, to be at most `most`: only one of them can come true."""
+    return most / total if total > most else np.float32(1.0)
 
 
 @inline

@@ -12,6 +12,7 @@ from edgeinfer.app.sessions.autosave import Autosave
 from edgeinfer.app.sessions.records import KeptMessage, State
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import SessionsFailed
+from tests.waiting import PATIENCE_S
 
 
 class Watched(SessionStore):
@@ -53,7 +54,7 @@ def test_many_pieces_are_few_writes_and_the_newest_text_stays(store: Watched, an
     with Autosave(store) as save:
         for n in range(1, 2001):
             save.note(answer.number, "x" * n)
-        assert store.wrote.wait(10)
+        assert store.wrote.wait(PATIENCE_S)
     assert text_of(store) == "x" * 2000
     assert len(store.written) < 20
 
@@ -64,7 +65,7 @@ def test_nothing_is_written_while_nothing_changes(
     monkeypatch.setattr("edgeinfer.app.sessions.autosave.BETWEEN_S", 0.01)
     with Autosave(store) as save:
         save.note(answer.number, "text")
-        assert store.wrote.wait(10)
+        assert store.wrote.wait(PATIENCE_S)
         looks = count_wakes(save, monkeypatch)
         threading.Event().wait(0.3)
         assert looks() <= 2  # the end of the pause after the write, and the look whether there is more
@@ -94,13 +95,13 @@ def test_what_cannot_be_written_is_told_once_and_written_later(
         save.note(answer.number, "one")
         for _ in range(3):
             store.tried.clear()
-            assert store.tried.wait(10)
+            assert store.tried.wait(PATIENCE_S)
         assert save.failure == "the disk is full"
         assert not save.flush()
         assert told == ["the disk is full"]
         save.note(answer.number, "one two")
         store.broken = ""
-        assert store.wrote.wait(10)
+        assert store.wrote.wait(PATIENCE_S)
         assert save.flush()
         assert save.failure is None
         assert text_of(store) == "one two"
@@ -141,9 +142,9 @@ def test_the_callback_may_use_the_saver(store: Watched, answer: KeptMessage) -> 
     def told(reason: str) -> None:
         other = threading.Thread(target=lambda: (save.forget(answer.number), done.set()))
         other.start()
-        assert done.wait(10)
+        assert done.wait(PATIENCE_S)
 
     save = Autosave(store, told)
     save.note(answer.number, "text")
-    assert done.wait(10)
+    assert done.wait(PATIENCE_S)
     save.close()

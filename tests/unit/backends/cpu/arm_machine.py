@@ -101,7 +101,7 @@ class Recorder:
 
 def arm_name(kernel: Kernel, isa: str) -> str:
     """The name of the same kernel for ARM."""
-    return kernel.name.replace(isa, "neon")
+    return kernel.name.replace(isa, "neon").replace("-wide", "-narrow")
 
 
 def compile_for_arm(names: Sequence[str], folder: Path, module: str = "tests.unit.backends.cpu.arm_compile") -> None:

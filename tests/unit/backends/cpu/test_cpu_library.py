@@ -15,12 +15,14 @@ import pytest
 
 from edgeinfer.backends import base
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.layout.panels import FloatPanel
+from edgeinfer.backends.cpu.layout.pages import PageLayout
+from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
 from edgeinfer.graph import step
 from edgeinfer.jit import library as library_module
 from edgeinfer.jit.code import CompiledFunction
 from edgeinfer.jit.library import KernelLibrary, cache_folder
-from edgeinfer.jit.processes import compile_apart
+from edgeinfer.jit.machine_code import object_code
+from edgeinfer.jit.processes import _groups, compile_apart
 from edgeinfer.offload import slot_records
 from edgeinfer.steps import no_progress
 from tests.waiting import until
@@ -31,6 +33,7 @@ from pathlib import Path
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.engine.probing.memory import READ_PATTERNS
 from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel
 library = KernelLibrary(Path(sys.argv[1]))
 library.function(READ_PATTERNS["read_one_stream"][1])
@@ -90,6 +93,30 @@ def test_what_no_other_process_can_compile_is_left_for_this_one(
     assert library.n_compiled == 0
     assert library.address(catalogue.NOTHING)
     assert library.n_compiled == 1
+
+
+MANY = ["avx2", "avxvnni", "portable", "neon", "avx512vnni"]
+
+
+@pytest.mark.parametrize(("isas", "n_together"), [(["avx2"], 1), (MANY, 2)])
+def test_attention_comes_first_and_together_where_all_compilers_have_enough(isas: list[str], n_together: int) -> None:
+    pairs = [catalogue.attention(PageLayout("q8", 1, 1), isa) for isa in isas]
+    attention = [each for pair in pairs for each in (pair.by_chunk, pair.by_tile)]
+    other = catalogue.product(IntegerPanel.parse("i4-32-f16"), "avx2")
+    groups = _groups([catalogue.NOTHING, other, *attention, catalogue.LEAD], 2)
+    assert groups[-2:] == [[other], [catalogue.NOTHING, catalogue.LEAD]]  # the last two are of one module
+    assert {each.name for group in groups[:-2] for each in group} == {each.name for each in attention}
+    assert [len(group) for group in groups[:-2]] == [n_together] * (len(attention) // n_together)
+
+
+def test_what_a_program_compiles_with_numba_itself_runs_after_kernels_were_compiled() -> None:
+    """Kernels are compiled without machine code of the functions within them."""
+    import numba
+
+    assert object_code(catalogue.NOTHING)
+    assert numba.njit(lambda number: number + 1)(1) == 2
+    called = numba.cfunc("int64(int64)")(lambda number: number + 1)
+    assert called.ctypes(1) == 2
 
 
 def test_an_interrupted_compilation_leaves_no_process() -> None:

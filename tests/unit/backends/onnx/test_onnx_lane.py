@@ -20,6 +20,7 @@ from edgeinfer.models.load import open_model
 from edgeinfer.process import allowed_cpus
 from tests.golden.goldens import Golden, Player, distance
 from tests.unit.backends.onnx.onnx_parts import LIMITS, chain, part
+from tests.waiting import rests
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx.helper")
@@ -214,12 +215,9 @@ def test_no_thread_is_left_and_none_works_between_steps() -> None:
         lane = device().compile_fragment(part(model.spec, model.spec.ops(), (), ("logits",)), model.file, LIMITS)
         lane.submit(chain(golden.tokens[:20], 0), {})
         lane.wait()
-        time.sleep(0.05)
-        used = time.process_time()
-        time.sleep(0.3)
-        assert time.process_time() - used < 0.15  # of 0.3 s and two threads
+        assert rests(time.process_time)
         lane.close()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # a thread of an earlier test may have ended meanwhile
 
 
 def test_a_provider_that_does_not_start_is_not_replaced_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:

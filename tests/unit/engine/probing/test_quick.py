@@ -32,6 +32,8 @@ def test_decoding_is_bound_by_the_rate_that_was_read(monkeypatch: pytest.MonkeyP
     assert profile.short
     assert profile.assumptions
     assert profile.fingerprint == ""
+    assert profile.idle_share is not None
+    assert 0.0 <= profile.idle_share <= 1.0
 
 
 def test_it_needs_no_compiler() -> None:

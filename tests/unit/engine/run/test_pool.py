@@ -1,12 +1,17 @@
-"""The lock of a pool goes to the thread that has waited longest."""
+"""The lock of a pool goes to the thread that has waited longest, and no sequence is lost from it."""
 
 from __future__ import annotations
 
+import sys
 import threading
+from contextlib import suppress
+from types import FrameType
 
 import pytest
 
-from edgeinfer.engine.run.pool import FairLock
+from edgeinfer.engine.run.pool import FairLock, Pool
+from edgeinfer.graph.step import join
+from tests.unit.engine.scheduler.test_sequence import make_pool
 from tests.waiting import until
 
 
@@ -113,3 +118,32 @@ def test_a_thread_that_gives_up_waiting_leaves_the_lock_to_others(monkeypatch: p
         thread.join()
         assert lock.acquire(blocking=False)
         lock.release()
+
+
+def test_a_signal_at_any_line_loses_no_sequence() -> None:
+    """As Ctrl-C in the midst of a pass of a draft model: its sequences are closed after that."""
+    pool, before = make_pool(), sys.gettrace()
+    opened = [pool.open() for _ in range(4)]
+    for n_lines in range(12):
+        left = [n_lines]
+
+        def trace(frame: FrameType, event: str, argument: object, left: list[int] = left) -> object:
+            if frame.f_code is not Pool.evaluate.__code__:
+                return None
+            left[0] -= event == "line"
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            return trace
+
+        members = opened[n_lines % 2 :: 2]
+        batch = join([member.chain([5, 6], wants_logits=True) for member in members])
+        sys.settrace(trace)  # type: ignore[arg-type]
+        try:
+            with suppress(KeyboardInterrupt):
+                pool.evaluate(members, batch)
+        finally:
+            sys.settrace(before)
+        assert set(pool.members) == set(opened)
+    for member in opened:
+        member.close()
+    assert pool.executor.n_free_pages == pool.executor.limits.n_pages

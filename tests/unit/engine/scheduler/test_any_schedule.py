@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,10 @@ JOBS = st.lists(
         st.sampled_from(["interactive", "background"]),
         st.integers(1, 120),  # tokens of the prompt
         st.sampled_from([3, 3, 50]),  # where it begins: many begin alike
-        st.integers(1, 60),  # tokens of the answer
+        st.integers(0, 60),  # tokens of the answer
         st.integers(0, 40),  # passes before it comes
         st.sampled_from([None, None, 3, 30]),  # passes after which it is given up
+        st.sampled_from([None, None, 1, 40]),  # the first token of the prompt whose log probability it asks for
     ),
     min_size=1,
     max_size=9,
@@ -41,10 +43,13 @@ def test_whatever_comes_each_answer_is_what_it_is_alone(
     tokenizer: Tokenizer, jobs: list[tuple], n_pages: int, most_active: int, ram_bytes: int
 ) -> None:
     served = Served(tokenizer, n_pages=n_pages, most_active=most_active, swap=SwapSpace(ram_bytes))
-    wanted = [request(range(first, first + n), n_answer, n) for _, n, first, n_answer, _, _ in jobs]
+    wanted = [
+        replace(request(range(first, first + n), n_answer, n), scored_from=scored)
+        for _, n, first, n_answer, _, _, scored in jobs
+    ]
     entered: dict[int, ScheduledSequence] = {}
     for number in range(4000):
-        for index, (priority, _, _, _, at, until) in enumerate(jobs):
+        for index, (priority, _, _, _, at, until, _) in enumerate(jobs):
             if at == number:
                 entered[index] = served.sequence(wanted[index], priority)
             if until is not None and number == at + until:
@@ -59,7 +64,10 @@ def test_whatever_comes_each_answer_is_what_it_is_alone(
         whole = served.alone(wanted[index])
         n = len(sequence.tokens)
         assert sequence.tokens == whole.tokens[:n]
-        assert n == len(whole.tokens) or sequence.stats.finish_reason == "cancelled"
+        scores = tuple(sequence.scores.found)
+        assert scores == whole.prompt_logprobs[: len(scores)]
+        is_whole = n == len(whole.tokens) and len(scores) == len(whole.prompt_logprobs)
+        assert is_whole or sequence.stats.finish_reason == "cancelled"
     assert served.scheduler.admission.sequences == ()
     assert served.scheduler.admission.swap.ram_bytes == 0
     served.scheduler.close()

@@ -120,6 +120,23 @@ def test_a_pass_of_one_token_is_due_now_and_then() -> None:
     assert waits[-1] == UNSEEN
 
 
+def test_passes_of_other_texts_make_none_of_one_token_due() -> None:
+    """Several answers on two devices are drafted for without being measured: one due with them would stay due."""
+    costs = Costs({4: 0.5})
+    for _ in range(FIRST_UNSEEN):
+        costs.observe(4, 0.002)
+    assert costs.wants_single
+    costs.move(0, 2)
+    assert not costs.wants_single
+    for _ in range(FIRST_UNSEEN):
+        costs.observe(4, 0.002)
+    assert costs.wants_single
+    costs.observe(2, 0.002)
+    assert not costs.wants_single
+    costs.move(0, 1)
+    assert costs.wants_single
+
+
 def test_what_disturbs_a_measurement_is_left_out() -> None:
     ran: list[int] = []
 

@@ -115,6 +115,19 @@ def test_a_session_goes_on_with_its_text_and_begins_another() -> None:
     assert [len(text) for text in session.texts()] == [260, 403]
 
 
+def test_however_long_an_answer_becomes_others_draft_from_it() -> None:
+    """The automaton grows with it; at first it has room for a usual one."""
+    drafts, text = model_drafts(), np.random.default_rng(3).integers(1, N_VOCAB, 24_000).tolist()
+    session = drafts.session()
+    session.begin(text[:50])
+    for n_tokens in range(100, len(text) + 1, 50):
+        session.draft(text[:n_tokens], 1, 0)
+    assert session._reading.fields["n_read"] == len(text)
+    other = drafts.session()
+    other.begin(text[-40:-20])
+    assert other.draft(text[-40:-20], 16, 8).tokens[1] == text[-20]
+
+
 def test_what_one_session_read_another_drafts_from() -> None:
     drafts = model_drafts()
     one, other = drafts.session(), drafts.session()

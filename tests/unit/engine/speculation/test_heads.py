@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.run.cached import CachedSequence
@@ -16,9 +17,11 @@ from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.speculation import head_model, heads
 from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_ACCEPTANCE
-from edgeinfer.engine.speculation.head_model import Head, HeadFollower
+from edgeinfer.engine.speculation.head_model import Head, HeadFollower, waiting_bytes
+from edgeinfer.engine.speculation.heads import HeadInFile
 from edgeinfer.engine.speculation.records import FIRST_BUCKET, GAPS
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.models.load import open_model
 from tests.golden.goldens import DATA
 from tests.head_files import write_sure_head, write_with_head
 
@@ -227,6 +230,45 @@ def test_of_many_waiting_rows_the_last_ones_stay(told: Told, monkeypatch: pytest
         follower.note(start, text[start : start + 8], rows[start : start + 8])
     assert np.array_equal(told.read(follower, text[:49]), told.fresh(text[:49], first=32))
     follower.close()
+
+
+def test_a_head_with_a_window_reads_again_where_it_cannot_go_back(tmp_path: Path, home: Path) -> None:
+    """What lies far behind its window is gone."""
+    path = write_with_head(DATA / "peer" / "mimo2.gguf", tmp_path / "m.gguf")
+    text, step = [number * number % 250 for number in range(2400)], 200
+    with load(path, threads=1, spec=4, n_context=4096) as llm:
+        told = Told(llm)
+        assert told.head.executor.limits.windows is not None
+        follower, rows = told.follower(), told.rows(text)
+        for start in range(0, len(text) - step, step):
+            follower.note(start, text[start : start + step], rows[start : start + step])
+            assert told.read(follower, text[: start + step + 1]) is not None
+        for n_same, n_more in ((300, 40), (100, 5)):
+            other = [*text[:n_same], *range(100, 100 + n_more)]
+            rows, first = told.rows(other), n_same - 1
+            follower.begin(other)
+            follower.note(first, other[first:-1], rows[first:-1])
+            assert np.array_equal(told.read(follower, other), told.fresh(other, first=first))
+        follower.close()
+
+
+def test_no_more_rows_wait_than_are_planned_for(told: Told, model: Path) -> None:
+    """Of a text that is never read, and of one that is read in parts."""
+    follower, most = told.follower(), 256
+    text = [int(token) for token in np.random.default_rng(1).integers(40, 300, 4000)]
+    planned = waiting_bytes(told.head._head, 1, most)
+    for start in range(0, len(text), most):
+        part = text[start : start + most]
+        follower.note(start, part, np.ones((len(part), told.width), np.float32))
+        held = {id(rows if rows.base is None else rows.base): rows for _, rows in follower._waiting}
+        n_bytes = sum(rows.nbytes if rows.base is None else rows.base.nbytes for rows in held.values())
+        assert n_bytes <= planned
+    assert n_bytes > planned / 2
+    follower.close()
+    with open_model(model) as opened:
+        head = HeadInFile(told.head._head, opened.file, frozenset(), is_own=False)
+        assert head.need("cpu", limits_for(512), all_stay=True).waiting_bytes == planned
+        assert head.need("cpu", limits_for(512, 3), all_stay=True).waiting_bytes == 3 * planned
 
 
 def test_a_head_whose_memory_was_taken_reads_again(told: Told) -> None:

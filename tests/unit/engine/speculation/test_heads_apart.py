@@ -80,7 +80,9 @@ def test_heads_of_other_models_are_refused(tmp_path: Path, home: Path) -> None:
     wide = write_eagle(tmp_path / "wide.gguf", target=64)
     deep = write_eagle(tmp_path / "deep.gguf", layers=(0, 1, 90))
     many = write_eagle(tmp_path / "many.gguf", vocabulary=2000, own=900)
+    short = write_eagle(tmp_path / "short.gguf", vocabulary=264, own=150)
     for head, message in (
+        (short, "has rows for 264 tokens, and the model has 320"),
         (other, "is of a qwen35, and the model is a llama"),
         (wide, "hidden rows of 64 numbers, and the model has 32"),
         (deep, "layer 90, and the model has 2 layers"),

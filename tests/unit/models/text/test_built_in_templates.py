@@ -16,7 +16,7 @@ from edgeinfer.engine.requests.texts import chosen_template
 from edgeinfer.errors import BadSetting, BadTemplate
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.text import ChatTemplate, Vocabulary
-from edgeinfer.models.text.template_choice import MOST_BYTES, built_in, built_in_names, template_choice
+from edgeinfer.models.text.template_choice import MOST_BYTES, alike, built_in, built_in_names, template_choice
 from tests.unit.models.text.jinja_judge import render_unguarded
 from tests.unit.models.text.small_vocabularies import gguf_metadata
 
@@ -183,3 +183,51 @@ def test_an_unknown_name_and_two_templates(tmp_path: Path) -> None:
         chosen_template(LoadOptions(chat_template_file=tmp_path))
     with pytest.raises(BadSetting, match="leave one of them out"):
         chosen_template(LoadOptions(chat_template="chatml", chat_template_file="x"))
+
+
+ASKED, TOLD = "{{ if .Prompt }}", "{{ .Prompt }}{{ end }}"
+IN_GO = {  # forms that Ollama's templates have had
+    "chatml": f"{ASKED}<|im_start|>user\n{TOLD}<|im_end|>\n<|im_start|>assistant\n{{{{ .Response }}}}<|im_end|>",
+    "llama3": f"<|start_header_id|>user<|end_header_id|>\n\n{TOLD}<|eot_id|>",
+    "gemma": f"<start_of_turn>user\n{TOLD}<end_of_turn>\n<start_of_turn>model\n{{{{ .Response }}}}<end_of_turn>",
+    "phi3": f"{ASKED}<|user|>\n{TOLD}<|end|>\n<|assistant|>\n{{{{ .Response }}}}<|end|>",
+    "zephyr": "{{- range .Messages }}<|{{ .Role }}|>\n{{ .Content }}</s>\n{{ end }}<|assistant|>\n",
+    "llama2": f"[INST] <<SYS>>{{{{ .System }}}}<</SYS>>\n\n{TOLD} [/INST] {{{{ .Response }}}}</s>",
+    "mistral-v1": f"[INST] {{{{ .System }}}} {TOLD} [/INST]",
+    "mistral-v3": f"[INST] {{{{ .System }}}} {TOLD}[/INST] {{{{ .Response }}}}</s>",
+    "alpaca": f"{{{{ .System }}}}\n\n### Instruction:\n{TOLD}\n\n### Response:\n",
+    "vicuna": f"{ASKED}USER: {TOLD}\nASSISTANT: {{{{ .Response }}}}</s>",
+}
+OTHERS_IN_GO = [
+    f"System: {TOLD}\nFalcon:\n",
+    f"GPT4 Correct User: {TOLD}<|end_of_turn|>",
+    f"@@ Instruction\n{TOLD}",
+    "",
+    TOLD,
+]
+
+
+@pytest.mark.parametrize("name", IN_GO)
+def test_what_writes_as_a_template_in_go_does(name: str) -> None:
+    found = alike(IN_GO[name])
+    assert found is not None
+    assert found.origin == name
+    metadata = gguf_metadata("gpt2", ["<s>", "</s>"], [3, 3], bos_token_id=0, eos_token_id=1)
+    vocabulary = Vocabulary.from_metadata(metadata)
+    chat = ChatTemplate.from_metadata(metadata, vocabulary, beside=IN_GO[name])
+    assert (chat.origin, chat.render(TURNS)) == (name, template(name).render(TURNS))
+    assert f"{name} writes the chats, as Ollama's template does" in chat.notices[0]
+    chosen = ChatTemplate.from_metadata(metadata, vocabulary, built_in("granite"), IN_GO[name])
+    assert chosen.origin == "granite"
+    metadata["tokenizer.chat_template"] = "its own"
+    own = ChatTemplate.from_metadata(metadata, vocabulary, beside=IN_GO[name])
+    assert (own.origin, own.notices) == ("model", ())
+
+
+@pytest.mark.parametrize("source", OTHERS_IN_GO)
+def test_a_template_in_go_of_another_form_is_told(source: str) -> None:
+    assert alike(source) is None
+    metadata = gguf_metadata("gpt2", ["<s>", "</s>"], [3, 3], bos_token_id=0, eos_token_id=1)
+    chat = ChatTemplate.from_metadata(metadata, Vocabulary.from_metadata(metadata), beside=source)
+    assert chat.origin == "plain"
+    assert [("a language that is not read" in notice) for notice in chat.notices] == ([True] if source else [])

@@ -1,0 +1,208 @@
+"""Writing prefixes to disk, by a thread of its own, while no answer needs the engine or after a long wait.
+
+In: texts that were read, noted when an answer is over. Out: pages and checkpoints in the store, copied a few at a time
+from whichever sequence still has them; texts that no sequence has any more are given up. Nothing here fails or keeps
+memory from others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from edgeinfer.engine.kv.cached_pages import CachedPages
+from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
+from edgeinfer.engine.prefixes.keys import n_ids, page_keys
+from edgeinfer.engine.prefixes.restoring import LEAST_TOKENS, Root
+from edgeinfer.engine.prefixes.store import PrefixStore
+from edgeinfer.engine.run.cached import CachedSequence
+from edgeinfer.engine.run.pool import Pool
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.graph.step import PAGE
+
+MOST_WAITING = 16
+"""Most texts that wait to be written; the oldest are given up."""
+CHUNK_BYTES = 4 << 20
+"""Bytes that are copied from the cache at a time, while answers would have to wait."""
+BEHIND = (0, 1, 3, 7, 15, 31)
+"""How many pages before the end of a prompt checkpoints are kept, as far as there are any and their size allows."""
+LOOK_S = 0.02
+LONGEST_WAIT_S = 60.0
+"""Time after which a text is written, slowly, although answers need the engine: a busy server has to keep some too."""
+PAUSE_S = 0.1
+"""Pause between two parts of such a text."""
+CLOSING_S = 5.0
+"""Longest time that closing waits for texts to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotedText:
+    """The whole pages of a text that was read with some scales, and how many of them belong to the prompt."""
+
+    tokens: tuple[int, ...]
+    scales: tuple[float, ...]
+    n_prompt_pages: int
+    holder: CachedSequence | None = None
+    """A sequence with the text that is closed once it is written; None: others are looked for."""
+    noted_s: float = field(default_factory=time.monotonic, compare=False)
+
+    @property
+    def n_pages(self) -> int:
+        return len(self.tokens) // PAGE
+
+    def release(self) -> None:
+        """Close the holder."""
+        if self.holder is not None:
+            self.holder.close()
+
+    def contains(self, other: NotedText) -> bool:
+        """Whether the other text is a beginning of this one."""
+        return self.scales == other.scales and self.tokens[: len(other.tokens)] == other.tokens
+
+
+class PrefixWriter:
+    """Writes the texts of one model. `is_busy`: whether answers need the engine now. Close it before the pool."""
+
+    def __init__(
+        self, pool: Pool, pages: CachedPages, store: PrefixStore, root: Root, is_busy: Callable[[], bool]
+    ) -> None:
+        self._pool, self._pages, self._store, self._root, self._is_busy = pool, pages, store, root, is_busy
+        self._waiting: list[NotedText] = []
+        self._writing: NotedText | None = None
+        self._changed = threading.Condition()
+        self._hurries = self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def note(self, cached: CachedSequence, n_prompt: int, n_tokens: int, *, keeps: bool = False) -> None:
+        """Note the first tokens that a sequence has read, to be written. Call with the engine's lock held.
+
+        `n_prompt`: tokens of its prompt. `keeps`: it is about to be closed, so a branch of it is kept until then.
+        """
+        tokens = cached.tokens[: min(n_ids(cached.tokens), n_tokens) // PAGE * PAGE]
+        if len(tokens) < LEAST_TOKENS or self._closing:
+            return
+        holder = cached.branch() if keeps else None
+        text = NotedText(tokens, cached.scales, min(n_prompt - 1, len(tokens)) // PAGE, holder)
+        with self._changed:
+            left = [each for each in self._waiting if not text.contains(each)][1 - MOST_WAITING :]
+            dropped, self._waiting = [each for each in self._waiting if each not in left], [*left, text]
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="edgeinfer prefixes", daemon=True)
+                self._thread.start()
+        for each in dropped:
+            each.release()
+
+    def finish(self) -> None:
+        """Return once everything noted is written or given up, or it takes too long."""
+        until_s = time.monotonic() + CLOSING_S
+        with self._changed:
+            while (self._waiting or self._writing is not None) and time.monotonic() < until_s:
+                self._hurries = True
+                self._changed.notify_all()
+                self._changed.wait(LOOK_S)
+            self._hurries = False
+
+    def close(self) -> None:
+        """Write what is noted, and end the thread; may be called twice."""
+        self.finish()
+        with self._changed:
+            self._closing = True
+            dropped, self._waiting = self._waiting, []
+            self._changed.notify_all()
+        for each in dropped:
+            each.release()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while (text := self._next()) is not None:
+            try:
+                self._write(text)
+            except (EdgeInferError, MemoryError):  # the device failed, or there is no room for copies
+                pass
+            finally:
+                text.release()
+                with self._changed:
+                    self._writing = None
+                    self._changed.notify_all()
+
+    def _next(self) -> NotedText | None:
+        """Wait for a text, and for a time when nothing is busy; None at the end."""
+        with self._changed:
+            while not self._closing:
+                if self._waiting and not self._must_wait(self._waiting[0]):
+                    self._writing = self._waiting.pop(0)
+                    return self._writing
+                self._changed.wait(LOOK_S if self._waiting else None)
+        return None
+
+    def _must_wait(self, text: NotedText) -> bool:
+        """Whether answers need the engine, and the text has not waited long."""
+        if self._hurries or self._closing or time.monotonic() > text.noted_s + LONGEST_WAIT_S:
+            return False
+        return self._is_busy()
+
+    def _write(self, text: NotedText) -> None:
+        """Write the pages of a text that are not in the store, and checkpoints for models that need them."""
+        keys = page_keys(self._root(text.scales), text.tokens)
+        checkpoints = list(self._checkpoints(text, keys))
+        n_pages = max(checkpoints, default=0) if self._pages.needs_checkpoints else text.n_pages
+        with self._store.find(keys[:n_pages]) as found:
+            n_found = len(found)
+        if n_found < n_pages and n_pages * PAGE >= LEAST_TOKENS:
+            self._store.write_pages(keys[n_found:n_pages], self._contents(text, n_found, n_pages))
+
+    def _checkpoints(self, text: NotedText, keys: Sequence[str]) -> Iterator[int]:
+        """Write checkpoints: the newest, that of the prompt, by which it can be asked again, and some farther behind.
+
+        Those are for texts that leave this one there. Yields after how many pages there is one now.
+        """
+        if not self._pages.needs_checkpoints:
+            return
+        with self._pool.lock:
+            holder = self._holder(text, text.n_pages)
+            able = [] if holder is None else self._pages.checkpoints(holder.sequence)
+        wanted = [text.n_pages, *(text.n_prompt_pages - n_behind for n_behind in BEHIND)]
+        places = [bisect_right(able, n_pages) - 1 for n_pages in wanted]
+        chosen = dict.fromkeys(able[place] for place in places if place >= 0)
+        most = max(2, n_saved_checkpoints(self._pages.checkpoint_bytes(text.n_pages)))
+        for n_pages in [n_pages for n_pages in chosen if n_pages * PAGE >= LEAST_TOKENS][:most]:
+            if self._store.has_checkpoint(keys[n_pages - 1]) or self._write_checkpoint(text, keys, n_pages):
+                yield n_pages
+
+    def _write_checkpoint(self, text: NotedText, keys: Sequence[str], n_pages: int) -> bool:
+        with self._pool.lock:
+            holder = self._holder(text, n_pages)
+            if holder is None or n_pages not in self._pages.checkpoints(holder.sequence):
+                return False
+            content = self._pages.checkpoint(holder.sequence, n_pages)
+        return self._store.write_checkpoint(keys[n_pages - 1], content.data)
+
+    def _contents(self, text: NotedText, first: int, stop: int) -> Iterator[memoryview]:
+        """Yield the contents of pages, copied while nothing is busy, as long as a sequence has them."""
+        n_at_once = max(1, CHUNK_BYTES // max(1, self._pages.page_bytes))
+        for start in range(first, stop, n_at_once):
+            while self._must_wait(text):
+                time.sleep(LOOK_S)
+            if self._is_busy() and not self._hurries:
+                time.sleep(PAUSE_S)
+            if self._closing:
+                return
+            n_pages = min(start + n_at_once, stop)
+            with self._pool.lock:
+                holder = self._holder(text, n_pages)
+                if holder is None:
+                    return
+                contents = self._pages.read(holder.sequence, start, n_pages)
+            for content in contents:
+                yield content.data
+
+    def _holder(self, text: NotedText, n_pages: int) -> CachedSequence | None:
+        """A sequence that has read so many pages of a text. Call with the lock held."""
+        tokens = list(text.tokens[: n_pages * PAGE])
+        return next((each for each in self._pool.members if each.n_common(tokens, text.scales) == len(tokens)), None)

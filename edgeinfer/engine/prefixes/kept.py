@@ -1,0 +1,94 @@
+"""The prefixes that one open model finds on disk and leaves there.
+
+In: sequences that begin and end. Out: sequences that begin with more of their prompt cached, and files for later ones.
+None for evaluators whose cache cannot be read by pages, or where reading a text again could give other bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+
+import edgeinfer
+from edgeinfer.engine.kv.cached_pages import CachedPages
+from edgeinfer.engine.kv.saved_state import Value
+from edgeinfer.engine.prefixes.folders import folder_of
+from edgeinfer.engine.prefixes.keeping import PrefixWriter
+from edgeinfer.engine.prefixes.keys import root_key
+from edgeinfer.engine.prefixes.restoring import LEAST_TOKENS, restore
+from edgeinfer.engine.prefixes.store import PrefixStore
+from edgeinfer.engine.run.cached import CachedSequence, n_common
+from edgeinfer.engine.run.evaluators import Subject
+from edgeinfer.engine.run.pool import Pool
+from edgeinfer.jit.cpu import this_cpu
+
+
+class DiskPrefixes:
+    """Prefixes of one model on disk. Close it before the pool; the rest needs the engine's lock, but for `finish`."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        pages: CachedPages,
+        store: PrefixStore,
+        identity: Callable[[], Mapping[str, Value]],
+        is_busy: Callable[[], bool],
+    ) -> None:
+        """`identity`: what contents of pages depend on besides tokens. `is_busy`: whether answers need the engine."""
+        self._pages, self._store, self._identity = pages, store, identity
+        self._roots: dict[tuple[float, ...], bytes] = {}
+        self._last: dict[tuple[float, ...], list[int]] = {}  # the last of many prompts, by scales
+        self._shared: list[int] = []
+        self._writer = PrefixWriter(pool, pages, store, self._root, is_busy)
+
+    def restore(self, cached: CachedSequence, prompt: Sequence[int], make_room: Callable[[], bool]) -> int:
+        """Continue a sequence along its prompt from disk; returns how many tokens that gave. As `restoring.restore`."""
+        return restore(cached, prompt, self._pages, self._store, self._root, make_room)
+
+    def note(self, cached: CachedSequence, prompt: Sequence[int]) -> None:
+        """Note that an answer is over, and what it has read: it will be written."""
+        self._writer.note(cached, len(prompt), cached.n_cached)
+
+    def note_shared(self, cached: CachedSequence, prompt: Sequence[int]) -> None:
+        """As `note` for one of many answers, whose sequence closes: what its prompt shares with the last one's.
+
+        The rest would only take the place of prefixes that are of use.
+        """
+        before, self._last[cached.scales] = self._last.get(cached.scales, []), list(prompt)
+        n_same = min(n_common(before, list(prompt)), cached.n_cached)
+        if n_same >= LEAST_TOKENS and before[:n_same] != self._shared[:n_same]:
+            self._shared = before[:n_same]
+            self._writer.note(cached, n_same + 1, n_same, keeps=True)
+
+    def finish(self) -> None:
+        """Write what is noted now."""
+        self._writer.finish()
+
+    def close(self) -> None:
+        """Write what is noted, and end the thread that does so; may be called twice."""
+        self._writer.close()
+
+    def _root(self, scales: tuple[float, ...]) -> bytes:
+        if scales not in self._roots:
+            self._roots[scales] = root_key(self._identity(), scales)
+        return self._roots[scales]
+
+
+def disk_prefixes(subject: Subject, pool: Pool, cap_bytes: int, is_busy: Callable[[], bool]) -> DiskPrefixes | None:
+    """The prefixes of an open model, in at most `cap_bytes` with those of others; None where there can be none."""
+    pages, spec = pool.executor.capabilities.pages, subject.spec
+    if pages is None or spec is None or not cap_bytes:
+        return None
+    try:  # fingerprints cover samples of a file; with its size and time they tell it from its finetuned twins
+        statuses = [path.stat() for path in subject.gguf.paths]
+    except OSError:  # it was deleted meanwhile
+        return None
+    files = str([(status.st_size, status.st_mtime_ns) for status in statuses])
+
+    def identity() -> Mapping[str, Value]:
+        computed = hashlib.blake2b(repr((spec.stages, spec.kv, spec.states)).encode(), digest_size=16).hexdigest()
+        own = {"version": edgeinfer.__version__, "computed": computed, "files": files, "cpu": this_cpu().flags}
+        return {**pages.identity, **own}
+
+    store = PrefixStore(folder_of(subject.fingerprint), cap_bytes, pages.page_bytes)
+    return DiskPrefixes(pool, pages, store, identity, is_busy)

@@ -1,0 +1,226 @@
+"""A file of named parts, each with its checksum, that is written whole or not at all and trusted only where verified.
+
+In: names and contents, in order. Out: a file, and the verified contents of its parts, read by several threads: from the
+page cache if they are there, else past it, so that weights stay cached. Layout: a sealed header, then the parts, each
+at a multiple of 4096. Does not know what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from edgeinfer.engine.kv.saved_state import CHECKSUM_BYTES, LENGTH, Value, seal, unseal
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.offload.bundle import PAGE_BYTES
+from edgeinfer.offload.bundle_file import DiskSource, open_source
+from edgeinfer.temporary import temporary_file
+
+MAGIC = b"EDGEINFER PARTS 1\n"
+HEADER_BYTES = 256
+"""More than a header takes beside names, sizes and checksums."""
+SIZE_DIGITS = 12
+BEGINNING_BYTES = 16 * PAGE_BYTES
+THREADS = 3
+MOST_UNSUMMED = 4
+"""Parts that wait for their checksum while others are written."""
+AHEAD = 2
+"""Parts per thread that are read before they are taken."""
+
+
+class DamagedFile(EdgeInferError):
+    """A file of parts is not what was written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} is damaged")
+        self.path = path
+
+
+def rounded_up(n_bytes: int) -> int:
+    """The next multiple of what direct reads need."""
+    return -(-n_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+def parts_start(names: Sequence[str]) -> int:
+    """Where the parts of a file with these names begin: at a place that leaves room for the header."""
+    return rounded_up(sum(len(name) + 2 * CHECKSUM_BYTES + SIZE_DIGITS for name in names) + HEADER_BYTES)
+
+
+def write_parts(path: Path, names: Sequence[str], parts: Iterable[memoryview]) -> int:
+    """Write a file; returns how many parts it has, which is fewer than names if there were fewer parts.
+
+    Writes nothing if there was none. Checksums are computed by another thread meanwhile. Raises OSError.
+    """
+    start = parts_start(names)
+    handle, temporary = temporary_file(path)
+    try:
+        with os.fdopen(handle, "wb", buffering=0) as file, ThreadPoolExecutor(1) as hashing:
+            file.seek(start)
+            sizes, sums = list[int](), list[Future[str]]()
+            for part in parts:
+                sums.append(hashing.submit(checksum, part))
+                if len(sums) > MOST_UNSUMMED:
+                    sums[-1 - MOST_UNSUMMED].result()
+                _write_all(file.fileno(), part)
+                sizes.append(len(part))
+                file.seek(start + sum(map(rounded_up, sizes)))
+            if not sizes:
+                os.unlink(temporary)
+                return 0
+            file.truncate(start + sum(map(rounded_up, sizes)))
+            header: dict[str, Value] = {
+                "start": start,
+                "names": " ".join(names[: len(sizes)]),
+                "sizes": sizes,
+                "sums": " ".join(each.result() for each in sums),
+            }
+            file.seek(0)
+            _write_all(file.fileno(), memoryview(seal(MAGIC, header, b"")))
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return len(sizes)
+
+
+def _write_all(descriptor: int, data: memoryview) -> None:
+    done = 0
+    while done < len(data):
+        done += os.write(descriptor, data[done:])
+
+
+def checksum(data: memoryview) -> str:
+    """The checksum of a part."""
+    return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).hexdigest()
+
+
+class PartsFile:
+    """An open file. Close it, or use `with`."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, and DamagedFile."""
+        self.path = path
+        self._source = DiskSource(path)
+        self._direct: DiskSource | None = None
+        self._opening = threading.Lock()
+        try:
+            self.names, self._sizes, self._sums, self._places = self._opened()
+        except (EdgeInferError, ValueError, KeyError, TypeError, AttributeError):
+            self.close()
+            raise DamagedFile(path) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> PartsFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        self._source.close()
+        if self._direct is not None:
+            self._direct.close()
+
+    def size(self, number: int) -> int:
+        """Bytes of a part."""
+        return self._sizes[number]
+
+    def read(self, number: int, memory: memoryview) -> memoryview:
+        """A part, read into memory of a rounded size or more and verified. Raises OSError, and DamagedFile."""
+        size, place = self._sizes[number], self._places[number]
+        room = memory[: rounded_up(size)]
+        if self._read_cached(room, place) < len(room):
+            self._read_direct(room, place)
+        part = room[:size]
+        if checksum(part) != self._sums[number]:
+            raise DamagedFile(self.path)
+        return part
+
+    def _read_cached(self, room: memoryview, place: int) -> int:
+        """Read from the page cache as far as everything is there; returns how many bytes that was."""
+        descriptor, at_once = self._source.descriptor, getattr(os, "RWF_NOWAIT", 0)
+        if sys.platform != "linux" or descriptor is None or not at_once:
+            return 0
+        try:
+            return os.preadv(descriptor, [room], place, at_once)
+        except OSError:
+            return 0
+
+    def _read_direct(self, room: memoryview, place: int) -> None:
+        with self._opening:
+            if self._direct is None:
+                self._direct = open_source(self.path, direct=True)
+        source, done = self._direct, 0
+        while done < len(room):
+            count = source.read_into(room[done:], place + done)
+            if not count:
+                raise DamagedFile(self.path)
+            done += count
+
+    def _opened(self) -> tuple[list[str], list[int], list[str], list[int]]:
+        """Names, sizes, checksums and places of all parts. Raises what a header that is none leads to."""
+        beginning = self._beginning(BEGINNING_BYTES)
+        if not beginning.startswith(MAGIC) or len(beginning) < len(MAGIC) + LENGTH.size:
+            raise ValueError
+        n_bytes = len(MAGIC) + LENGTH.size + LENGTH.unpack_from(beginning, len(MAGIC))[0] + CHECKSUM_BYTES
+        if n_bytes > len(beginning):
+            beginning = self._beginning(min(n_bytes, self._source.nbytes))
+        header, _ = unseal(MAGIC, beginning[:n_bytes], str(self.path))
+        names, sums, sizes = str(header["names"]).split(), str(header["sums"]).split(), header["sizes"]
+        assert not isinstance(sizes, int | str)
+        places, place = list[int](), int(str(header["start"]))
+        for size in sizes:
+            places.append(place)
+            place += rounded_up(size)
+        if not len(names) == len(sums) == len(sizes) or place != self._source.nbytes:
+            raise ValueError
+        return names, list(sizes), sums, places
+
+    def _beginning(self, n_bytes: int) -> bytes:
+        """The first bytes; fewer if the file is shorter."""
+        found, done = bytearray(min(n_bytes, self._source.nbytes)), 0
+        with memoryview(found) as memory:
+            while done < len(found):
+                count = self._source.read_into(memory[done:], done)
+                if not count:
+                    break
+                done += count
+        return bytes(found[:done])
+
+
+def read_parts(parts: Sequence[tuple[PartsFile, int]]) -> Iterator[memoryview]:
+    """Yield verified parts of files, in order, each valid until the next; others are read meanwhile.
+
+    Raises OSError, and DamagedFile.
+    """
+    if not parts:
+        return
+    n_threads = min(THREADS, len(parts))
+    largest = max(rounded_up(file.size(number)) for file, number in parts)
+    room = deque(memoryview(mmap.mmap(-1, max(largest, PAGE_BYTES))) for _ in range(n_threads * AHEAD + 1))
+    with ThreadPoolExecutor(n_threads, "edgeinfer prefix") as reading:
+        coming: deque[tuple[Future[memoryview], memoryview]] = deque()
+        waiting = deque(parts)
+        try:
+            while waiting or coming:
+                while waiting and room:
+                    (file, number), memory = waiting.popleft(), room.popleft()
+                    coming.append((reading.submit(file.read, number, memory), memory))
+                future, memory = coming.popleft()
+                yield future.result()
+                room.append(memory)
+        finally:
+            for future, _ in coming:
+                future.cancel()

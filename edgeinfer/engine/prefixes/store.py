@@ -1,0 +1,156 @@
+"""The prefixes of one model on disk: runs of pages, found by keys alone, and checkpoints.
+
+In: keys of pages, bytes. Out: files of a folder. A file of pages holds a run of consecutive pages and is named by the
+first one's key: where it ends, or a text leaves it, the rest of a text is in a file named by the next key. A checkpoint
+is what is needed besides pages to continue after a page, by whose key it is named. Files are readable by the user
+alone, of a limited size in all, the least recently used deleted first. Other processes may use the folder at the same
+time. What is damaged is deleted, and what cannot be written is not there: nothing here fails. Knows no tensors.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, delete, files_in, is_nearly_full
+from edgeinfer.engine.prefixes.parts_file import (
+    DamagedFile,
+    PartsFile,
+    parts_start,
+    read_parts,
+    rounded_up,
+    write_parts,
+)
+
+LARGEST_SHARE = 0.5
+"""Largest share of the space for one text."""
+
+
+@dataclass(slots=True)
+class FoundPages:
+    """Pages of the beginning of a text, in order: a file and the page's number in it. Close it, or use `with`."""
+
+    files: list[PartsFile] = field(default_factory=list)
+    pages: list[tuple[PartsFile, int]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.pages)
+
+    def __enter__(self) -> FoundPages:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self.files:
+            file.close()
+
+
+class PrefixStore:
+    """The prefixes in a folder, which may take `cap_bytes` together with those of other models beside it."""
+
+    def __init__(self, folder: Path, cap_bytes: int, page_bytes: int) -> None:
+        self._folder, self._cap_bytes, self._page_bytes = folder, cap_bytes, page_bytes
+
+    def find(self, keys: Sequence[str]) -> FoundPages:
+        """The pages that are there of a text with these keys, from its beginning on. Counts as use of them."""
+        found = FoundPages()
+        while len(found) < len(keys):
+            file = self._opened(keys[len(found)] + PAGES)
+            if file is None:
+                break
+            found.files.append(file)
+            wanted = keys[len(found) :]
+            n_same = next(
+                (n for n, (one, other) in enumerate(zip(file.names, wanted, strict=False)) if one != other), None
+            )
+            n_same = min(len(file.names), len(wanted)) if n_same is None else n_same
+            if not n_same or any(file.size(number) != self._page_bytes for number in range(n_same)):
+                delete(file.path)
+                break
+            found.pages += [(file, number) for number in range(n_same)]
+        for file in reversed(found.files):  # what comes first is used last, and outlives what follows it
+            _touch(file.path)
+        return found
+
+    def read(self, pages: Sequence[tuple[PartsFile, int]]) -> Generator[memoryview, None, None]:
+        """Yield the contents of found pages, each valid until the next; ends early where one is damaged."""
+        try:
+            yield from read_parts(pages)
+        except DamagedFile as reason:
+            delete(reason.path)
+        except OSError:
+            return
+
+    def has_checkpoint(self, key: str) -> bool:
+        """Whether there is a checkpoint after the page with this key."""
+        return (self._folder / f"{key}{CHECKPOINT}").exists()
+
+    def checkpoint(self, key: str) -> memoryview | None:
+        """The checkpoint after the page with this key, if it is there and intact. Counts as use of it."""
+        file = self._opened(key + CHECKPOINT)
+        if file is None:
+            return None
+        with file:
+            if file.names == [key] and file.size(0):
+                for content in self.read([(file, 0)]):
+                    _touch(file.path)
+                    return memoryview(bytes(content))
+        delete(file.path)
+        return None
+
+    def write_pages(self, keys: Sequence[str], pages: Iterable[memoryview]) -> bool:
+        """Write a run of pages, fewer if fewer come; returns whether that went well."""
+        keys = keys[: int(self._cap_bytes * LARGEST_SHARE) // rounded_up(max(1, self._page_bytes))]
+        n_bytes = len(keys) * rounded_up(self._page_bytes)
+        return bool(keys) and self._write(f"{keys[0]}{PAGES}", keys, pages, n_bytes)
+
+    def write_checkpoint(self, key: str, content: memoryview) -> bool:
+        """Write the checkpoint after the page with this key; returns whether that went well."""
+        n_bytes = rounded_up(len(content))
+        fits = n_bytes <= self._cap_bytes * LARGEST_SHARE
+        return fits and self._write(f"{key}{CHECKPOINT}", [key], [content], n_bytes)
+
+    def _write(self, name: str, names: Sequence[str], parts: Iterable[memoryview], n_bytes: int) -> bool:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            n_bytes += parts_start(names)
+            if is_nearly_full(self._folder, n_bytes):
+                return False
+            self._make_room(n_bytes)
+            limited = (part for part, _ in zip(parts, names, strict=False))
+            return write_parts(self._folder / name, names, limited) > 0
+        except OSError:
+            return False
+
+    def _make_room(self, n_bytes: int) -> None:
+        """Delete the least recently used files of all models until so many more bytes are within the cap."""
+        files = sorted(files_in(self._folder.parent), key=lambda each: each.used_ns)
+        left = sum(each.n_bytes for each in files) + n_bytes
+        for each in files:
+            if left <= self._cap_bytes:
+                return
+            if delete(each.path):
+                left -= each.n_bytes
+
+    def _opened(self, name: str) -> PartsFile | None:
+        """The file of this name if it is there and its header is intact; else it is deleted."""
+        path = self._folder / name
+        try:
+            return PartsFile(path)
+        except DamagedFile:
+            delete(path)
+        except OSError:
+            pass
+        return None
+
+
+def _touch(path: Path) -> None:
+    now_ns = time.time_ns()
+    with suppress(OSError):
+        os.utime(path, ns=(now_ns, now_ns))

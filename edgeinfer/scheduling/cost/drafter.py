@@ -1,0 +1,19 @@
+"""What drafts for a model, in numbers: a trained head, or a second model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.scheduling.cost.work import ModelWork
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDrafter:
+    """What a head or draft model takes beside its model. nbytes: 0 if there is none, or no use for it.
+
+    waiting_bytes: the part for rows of the model, those shown and those that wait to be read; work: of a draft model.
+    """
+
+    nbytes: int = 0
+    waiting_bytes: int = 0
+    work: ModelWork | None = None

@@ -1,0 +1,259 @@
+"""Files of prefixes: what is found is what was written; damaged, foreign and half-written files are deleted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+from collections import namedtuple
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, clear_prefixes, n_bytes_kept
+from edgeinfer.engine.prefixes.keys import n_ids, page_keys, root_key
+from edgeinfer.engine.prefixes.parts_file import DamagedFile, PartsFile, read_parts, write_parts
+from edgeinfer.engine.prefixes.store import PrefixStore
+from edgeinfer.temporary import remove_leftovers
+
+PAGE_BYTES = 5000
+Usage = namedtuple("Usage", "total used free")
+
+
+def pages_of(seed: int, count: int) -> list[memoryview]:
+    draw = np.random.default_rng(seed)
+    return [memoryview(draw.bytes(PAGE_BYTES)) for _ in range(count)]
+
+
+def keys_of(*names: str) -> list[str]:
+    return [name * 40 for name in names]
+
+
+def contents(store: PrefixStore, keys: Sequence[str]) -> list[bytes]:
+    with store.find(keys) as found:
+        return [bytes(page) for page in store.read(found.pages)]
+
+
+@pytest.fixture(autouse=True)
+def roomy_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However full this machine's disk is."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 10**11, 9 * 10**11))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PrefixStore:
+    return PrefixStore(tmp_path / "prefixes" / "model", 10**8, PAGE_BYTES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "prefixes" / "model"
+
+
+def test_a_key_names_all_that_comes_before_it() -> None:
+    tokens = list(range(64 * 3 + 5))
+    root = root_key({"model": "m", "kv": "f16"}, (1.0,))
+    keys, before = page_keys(root, tokens), root
+    assert (
+        root
+        == hashlib.blake2b(
+            json.dumps(["edgeinfer prefix 1", {"kv": "f16", "model": "m"}, [1.0]]).encode(), digest_size=20
+        ).digest()
+    )
+    for number, key in enumerate(keys):
+        page = b"".join(token.to_bytes(4, "little") for token in tokens[64 * number : 64 * (number + 1)])
+        before = hashlib.blake2b(before + page, digest_size=20).digest()
+        assert key == before.hex()
+    assert len(keys) == 3
+    changed = page_keys(root, [9, *tokens[1:]])
+    assert not set(keys) & set(changed)
+    assert page_keys(root, [*tokens[:100], 7, *tokens[101:]])[:1] == keys[:1]
+    others = [{"model": "m", "kv": "q8"}, {"model": "n", "kv": "f16"}]
+    assert len({root, *(root_key(other, (1.0,)) for other in others), root_key({"model": "m", "kv": "f16"}, ())}) == 4
+    assert n_ids([1, 2, -5, 3]) == 2
+    assert n_ids([1, 2]) == 2
+
+
+def test_texts_share_what_they_have_in_common(store: PrefixStore, folder: Path) -> None:
+    pages, others = pages_of(0, 6), pages_of(1, 3)
+    assert store.write_pages(keys_of(*"abcd"), pages[:4])
+    assert store.write_pages(keys_of(*"ef"), pages[4:])  # the same text went on
+    assert store.write_pages(keys_of(*"xyz"), others)  # another one left it after two pages
+    assert contents(store, keys_of(*"abcdef")) == pages
+    assert contents(store, keys_of(*"abcdefg")) == pages
+    assert contents(store, keys_of(*"abxyz")) == [*pages[:2], *others]
+    assert contents(store, keys_of(*"abc")) == pages[:3]
+    assert contents(store, keys_of(*"xbc")) == others[:1]
+    assert contents(store, keys_of(*"nothing")) == []
+    assert sorted(path.name for path in folder.iterdir()) == sorted(f"{name * 40}{PAGES}" for name in "aex")
+
+
+def test_files_are_the_users_alone(store: PrefixStore, folder: Path) -> None:
+    assert store.write_pages(keys_of(*"ab"), pages_of(0, 2))
+    assert store.write_checkpoint(keys_of("b")[0], pages_of(1, 1)[0])
+    if os.name == "posix":
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+def test_fewer_pages_make_a_shorter_file(store: PrefixStore, folder: Path) -> None:
+    pages = pages_of(0, 4)
+    assert store.write_pages(keys_of(*"abcdef"), iter(pages))
+    assert contents(store, keys_of(*"abcdef")) == pages
+    assert not store.write_pages(keys_of(*"xyz"), iter(()))
+    assert [path.name for path in folder.iterdir()] == [f"{'a' * 40}{PAGES}"]
+
+
+def test_what_fails_while_it_is_written_leaves_nothing(store: PrefixStore, folder: Path) -> None:
+    def failing() -> object:
+        yield from pages_of(0, 2)
+        raise OSError(28, "no space left on device")
+
+    assert not store.write_pages(keys_of(*"abc"), failing())  # type: ignore[arg-type]
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [PAGES, CHECKPOINT])
+def test_a_changed_byte_anywhere_is_noticed(store: PrefixStore, folder: Path, kind: str) -> None:
+    """Every place of the header, and some of each part; what was before it is still read."""
+    pages = pages_of(0, 3)
+    path = folder / f"{'a' * 40}{kind}"
+
+    def write() -> bytes:
+        if kind == PAGES:
+            assert store.write_pages(keys_of(*"abc"), pages)
+        else:
+            assert store.write_checkpoint(keys_of("a")[0], pages[0])
+        return path.read_bytes()
+
+    whole = write()
+    header = len(b"EDGEINFER PARTS 1\n") + 4 + int.from_bytes(whole[18:22], "little") + 16
+    starts = [whole.index(bytes(page)) for page in (pages if kind == PAGES else pages[:1])]
+    for place in [*range(header), *starts, starts[-1] + PAGE_BYTES - 1]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        if kind == CHECKPOINT:
+            assert store.checkpoint(keys_of("a")[0]) is None
+        else:
+            n_intact = 0 if place < header else next(n for n, start in enumerate(starts) if place < start + PAGE_BYTES)
+            assert contents(store, keys_of(*"abc")) == pages[:n_intact]
+        assert not path.exists()
+    assert write() == whole
+    assert (
+        (contents(store, keys_of(*"abc")) == pages) if kind == PAGES else store.checkpoint(keys_of("a")[0]) == pages[0]
+    )
+
+
+def test_files_cut_short_and_foreign_files_are_deleted(store: PrefixStore, folder: Path) -> None:
+    assert store.write_pages(keys_of(*"abc"), pages_of(0, 3))
+    path = folder / f"{'a' * 40}{PAGES}"
+    whole = path.read_bytes()
+    for data in (
+        *(whole[:size] for size in range(0, len(whole), 997)),
+        b"\0" * len(whole),
+        whole + b"\0",
+        b"GGUF" * 99,
+    ):
+        path.write_bytes(data)
+        assert contents(store, keys_of(*"abc")) == []
+        assert not path.exists()
+    path.write_bytes(whole)
+    other = path.rename(folder / f"{'x' * 40}{PAGES}")  # it holds another text than its name says
+    assert contents(store, keys_of(*"xyz")) == []
+    assert not other.exists()
+    wrong = PrefixStore(folder, 10**8, PAGE_BYTES + 1)
+    path.write_bytes(whole)
+    assert contents(wrong, keys_of(*"abc")) == []
+    assert not path.exists()
+
+
+def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
+    root = tmp_path / "prefixes"
+    one, other = (PrefixStore(root / name, 100_000, PAGE_BYTES) for name in ("one", "other"))
+    for store, name in ((one, "a"), (other, "b"), (one, "c")):
+        assert store.write_pages([f"{name}{n}" for n in range(3)], pages_of(0, 3))
+        for path in root.rglob(f"{name}0*"):
+            os.utime(path, (ord(name), ord(name)))
+    assert len(contents(one, ["a0"])) == 1  # it is used
+    assert one.write_pages([f"d{n}" for n in range(4)], pages_of(0, 4))
+    assert sorted(path.name[0] for path in root.rglob(f"*{PAGES}")) == ["a", "c", "d"]
+    assert n_bytes_kept(root) <= 100_000
+    assert not one.write_checkpoint("e0", memoryview(bytes(60_000)))  # more than one text may take
+    assert one.write_pages([f"f{n}" for n in range(40)], pages_of(0, 40))
+    assert len(contents(one, [f"f{n}" for n in range(40)])) == 6  # half of the space
+    kept = n_bytes_kept(root)
+    assert clear_prefixes(root) == kept > 0
+    assert not root.exists()
+
+
+def test_a_full_disk_is_left_alone(store: PrefixStore, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for total, free in ((1_000_000, 50_000), (10**12, 5 * 10**9)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, sizes=(total, total - free, free): Usage(*sizes))
+        assert not store.write_pages(keys_of(*"ab"), pages_of(0, 2))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1_000_000, 900_000, 100_000))
+    assert store.write_pages(keys_of(*"ab"), pages_of(0, 2))
+    assert contents(store, keys_of(*"ab")) == pages_of(0, 2)
+
+
+def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = PrefixStore(tmp_path / "file" / "model", 10**8, PAGE_BYTES)
+    assert not store.write_pages(keys_of(*"ab"), pages_of(0, 2))
+    assert not store.write_checkpoint(keys_of("a")[0], pages_of(0, 1)[0])
+    assert contents(store, keys_of(*"ab")) == []
+    assert store.checkpoint(keys_of("a")[0]) is None
+
+
+def test_what_a_killed_process_left_is_swept(store: PrefixStore, folder: Path) -> None:
+    assert store.write_pages(keys_of(*"ab"), pages_of(0, 2))
+    own = next(iter(folder.iterdir()))
+    import edgeinfer.temporary as temporary
+
+    left = folder / f".{own.name}.tmp-{temporary._host()}-999999999-1-abcd"
+    left.write_bytes(b"half")
+    assert store.write_pages(keys_of(*"cd"), pages_of(0, 2))
+    assert not left.exists()
+    assert remove_leftovers(folder) == 0
+
+
+def test_two_write_and_read_the_same_files(store: PrefixStore, folder: Path) -> None:
+    """Whoever comes first, each finds whole files or none."""
+    pages, keys, seen = pages_of(0, 8), [f"{n}" * 40 for n in range(8)], list[list[bytes]]()
+
+    def use() -> None:
+        own = PrefixStore(folder, 10**8, PAGE_BYTES)
+        for _ in range(20):
+            own.write_pages(keys, pages)
+            seen.append(contents(own, keys))
+
+    threads = [threading.Thread(target=use) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 60
+    assert all(each == pages for each in seen)
+    assert [path.name for path in folder.iterdir()] == [keys[0] + PAGES]
+
+
+def test_parts_of_several_files_are_read_in_order(tmp_path: Path) -> None:
+    sizes = [1, 4096, 70_000, 0, 4097]
+    parts = [memoryview(np.random.default_rng(n).bytes(size)) for n, size in enumerate(sizes)]
+    for name in "ab":
+        assert write_parts(tmp_path / name, list("vwxyz"), parts) == 5
+    with PartsFile(tmp_path / "a") as one, PartsFile(tmp_path / "b") as other:
+        assert one.names == list("vwxyz")
+        asked = [(file, number) for number in range(5) for file in (one, other)] * 3
+        assert [bytes(part) for part in read_parts(asked)] == [bytes(parts[number]) for _, number in asked]
+        assert list(read_parts([])) == []
+        reading = read_parts(asked)
+        next(reading)
+        reading.close()  # the caller may give up early
+    with pytest.raises(OSError, match="nothing"):
+        PartsFile(tmp_path / "nothing")
+    (tmp_path / "c").write_bytes(b"")
+    with pytest.raises(DamagedFile):
+        PartsFile(tmp_path / "c")
