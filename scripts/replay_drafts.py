@@ -25,7 +25,7 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.drafting import Draft, Walk
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Options, Request
-from edgeinfer.engine.requests.sampling import Distribution, Sampler
+from edgeinfer.engine.requests.sampling import Distribution, Sampler, SamplingSettings
 from edgeinfer.engine.speculation.drafters import draft_model, loop
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import PACK
@@ -104,11 +104,11 @@ class Way:
         if self.silenced is not None:
             session._draft_sources[self.silenced, :2] = self.drafts.library.address(SILENCE), self._empty.address
 
-    def begin(self, history: Sequence[int], noise: Noise | None) -> None:
+    def begin(self, history: Sequence[int], noise: Noise | None, settings: SamplingSettings) -> None:
         """Begin an answer. `noise`: that of its draws, if its tokens are drawn."""
         assert self.session is not None
         self.passes, self.draft = [], None
-        self.session.begin(history, noise)
+        self.session.begin(history, noise, settings)
 
     def start(self, history: Sequence[int], n_answered: int, n_left: int, trie: Trie) -> None:
         """Begin a pass."""
@@ -179,7 +179,7 @@ class Replay:
         history, vocabulary = list(request.prompt), self._llm.prompts.tokenizer.vocabulary
         ends, sampler = vocabulary.end_of_generation, Sampler(request.sampling, vocabulary.suppressed)
         for way in self._ways:
-            way.begin(history, sampler.noise if request.sampling.temperature else None)
+            way.begin(history, sampler.noise if request.sampling.temperature else None, request.sampling)
         sequence = self._executor.create()
         try:
             answer = [sampler.choose(self._read(sequence, history), history, 0)]

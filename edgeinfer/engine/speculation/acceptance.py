@@ -72,6 +72,10 @@ class AcceptanceEstimator:
     def address(self) -> int:
         return int(self._record.ctypes.data)
 
+    def rank_by(self, ranking: int) -> None:
+        """Rank candidates of drawn text by the ranking at this address, not by the table of wins."""
+        self._record["ranking"] = ranking
+
     def assume(self, draft_source: int, first_bucket: int, probabilities: Sequence[float], n_seen: float) -> None:
         """Fill buckets of a draft source, from its `first_bucket` on, as if each had been seen `n_seen` times."""
         buckets = self.counts[self.starts[draft_source] + FIRST_BUCKET + first_bucket :][: len(probabilities)]

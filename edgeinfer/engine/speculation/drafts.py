@@ -28,6 +28,7 @@ from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tabl
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
+from edgeinfer.engine.speculation.draw_ranking import LEARN_AVERAGES, DrawRanking
 from edgeinfer.engine.speculation.files import LEARNT, PRIMED, DraftFolder
 from edgeinfer.engine.speculation.likeliest import LIKELIEST_LOOP, LikeliestTokens
 from edgeinfer.engine.speculation.pass_trees import PassTrees
@@ -65,6 +66,7 @@ def loops_of(drafters: Mapping[str, Drafter]) -> list[CompiledFunction]:
         GROW,
         LOOK,
         LEARN,
+        LEARN_AVERAGES,
         PACK,
         LIKELIEST_LOOP,
         *(each for drafter in drafters.values() for each in drafter.functions),
@@ -111,6 +113,10 @@ class ModelDrafts:
             if draft_model is not None:
                 likely = draft_model_drafter.LIKELIEST_ACCEPTANCE, draft_model_drafter.ASSUMED_SEEN
                 acceptance.assume(len(self.draft_sources) - 1, 0, *likely)
+        self.ranking = DrawRanking(list(self.buckets), n_vocab) if draft_model is None else None
+        """Ranks candidates of drawn text; it knows nothing of a draft model's."""
+        if self.ranking is not None:
+            self.acceptance[True].rank_by(self.ranking.address)
         self._rounds: DraftRounds | None = None
         if draft_model is not None:
             draft_model.prepare(library)

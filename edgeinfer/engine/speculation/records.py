@@ -45,6 +45,14 @@ NOISES = 32
 """Columns of the table of wins: for Gumbel noise from"""
 FIRST_NOISE, NOISE_STEP = -2.0, 0.3
 """FIRST_NOISE on, in steps of NOISE_STEP; of 1,500 numbers two lie outside."""
+UNITS, FACTS = 16, 10
+"""Units of the network of `loops.ranking`, and facts that it gets beside what draft sources say."""
+LEAST_REST = 0.02
+"""Least probability of all tokens that nobody proposed, there."""
+USUAL_UNIT, MOST_USUAL = 8.0, 0.99
+"""What the mean probability of a token is multiplied by for the network, and the most that gives."""
+AVERAGED, ROW_BITS = 16, 14
+"""Tokens whose means are kept for an earlier token, and bits of that token by which rows are chosen."""
 SHARE_BITS = 12
 """Bits of a hash that the table of Gumbel noise is indexed by."""
 
@@ -110,6 +118,8 @@ TREE = np.dtype(
         ("acceptance", "i8"),  # ACCEPTANCE
         ("noise", "u8"),  # the key of the draws' noise, as in `requests.noise`
         ("n_drawn", "i8"),  # number of the draw of the token after the root; -1: tokens are not drawn
+        ("n_penalised", "i8"),  # how many of the last tokens penalties look at; 0: there are none
+        ("penalty", "f8"),  # how strong they are: 1 for a repeat penalty of 1.1
         ("logits", "i8"),  # float32[n_nodes, logits_stride / 4], logits of the pass
         ("logits_stride", "i8"),
         ("peaks", "i8"),  # float32[n_nodes, peaks_stride / 4], as described in `base.Peaked`, or 0
@@ -152,12 +162,14 @@ CANDIDATE = np.dtype(
         ("token", "i4"),
         ("node", "i4"),  # the node that it would follow
         ("chance", "f4"),  # probability that it follows, if the path reaches the node
-        ("win", "f4"),  # the same with its noise known, where tokens are drawn
+        ("win", "f4"),  # the same with its noise known, where tokens are drawn:
+        ("looked_up", "f4"),  # by the table of wins,
+        ("ranked", "f4"),  # or by the network that knows its rivals
         ("source", "i4"),
         ("buckets", "i4", (DRAFT_SOURCES,)),  # for each draft source, index of its bucket in the counts
     ]
 )
-BUCKETS_OFFSET = 20
+BUCKETS_OFFSET = 28
 """Byte offset of a candidate's buckets."""
 
 ACCEPTANCE = np.dtype(
@@ -172,9 +184,23 @@ ACCEPTANCE = np.dtype(
         ("wins", "i8"),  # float32[POINTS + 1, NOISES]: probability that a drawn token is the candidate, by its noise
         ("noises", "i8"),  # float32[NOISES]: the noise of each column
         ("gumbel_of", "i8"),  # float32[1 << SHARE_BITS]: Gumbel noise by the upper bits of its hash
+        ("ranking", "i8"),  # RANKING, or 0: candidates of draws are ranked by the table of wins
     ]
 )
 """Used by `loops.acceptance`, `loops.wins` and `loops.noise`."""
+
+RANKING = np.dtype(
+    [
+        ("weights", "i8"),  # float32[FACTS + n_draft_sources + 2, UNITS]
+        ("rows", "i8"),  # (int32 token, float32 mean)[1 << ROW_BITS, AVERAGED]
+        ("counts", "i8"),  # int32[1 << ROW_BITS]: places that each row has seen
+        ("usual", "i8"),  # float32[V]: means of tokens anywhere, times scale
+        ("scale", "f8"),
+        ("error", "f8"),  # mean squared error of what the network says, lately
+        ("table_error", "f8"),  # and of what the table of wins says
+    ]
+)
+"""Used by `loops.ranking` and `loops.averages`."""
 
 COUNT = np.dtype([("seen", "f4"), ("accepted", "f4"), ("logit", "f4"), ("unused", "f4")])
 JOINT = np.dtype([("key", "i4"), ("seen", "f4"), ("accepted", "f4"), ("unused", "f4")])

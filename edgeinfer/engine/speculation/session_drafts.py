@@ -22,6 +22,7 @@ from edgeinfer.engine.speculation.draft_rounds import DraftRounds, Draws, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.suffix import AutomatonCursor, split_texts
+from edgeinfer.engine.speculation.draw_ranking import LEARN_AVERAGES, penalty_of
 from edgeinfer.engine.speculation.records import (
     BEST,
     CANDIDATE,
@@ -140,6 +141,8 @@ class SessionDrafts:
                 learners.append((library.address(drafter.learn), tables[key].address))
             if drafter.read is not None:
                 readers.append((library.address(drafter.read), tables[key].address))
+        if self._shared.ranking is not None:
+            learners.append((library.address(LEARN_AVERAGES), self._shared.ranking.address))
         self._draft_sources = np.array(draft_sources, np.int64).reshape(-1, 3)
         self._readers = np.array(readers, np.int64).reshape(-1, 2)
         self._learners = np.array(learners, np.int64).reshape(-1, 2)
@@ -155,6 +158,7 @@ class SessionDrafts:
     ) -> None:
         """Start a text to continue, any part of which may be known already."""
         self._noise, self._settings, self._n_begun = noise, settings, len(history)
+        self._fields["n_penalised"], self._fields["penalty"] = penalty_of(settings)
         self._log.begin(history)
         if self._follower is not None:
             self._follower.begin(history)

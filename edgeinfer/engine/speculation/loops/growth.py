@@ -21,9 +21,11 @@ from edgeinfer.engine.speculation.loops.acceptance import (
     logit_of,
     strongest,
 )
+from edgeinfer.engine.speculation.loops.averages import ranking_at
 from edgeinfer.engine.speculation.loops.best import token_of
 from edgeinfer.engine.speculation.loops.noise import draw_key, gumbel_of
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
+from edgeinfer.engine.speculation.loops.ranking import rank
 from edgeinfer.engine.speculation.loops.wins import win_chance
 from edgeinfer.engine.speculation.records import BEST, BUCKETS_OFFSET, EACH, MOST, OTHERS, PASS, SILENT, SUFFIX
 from edgeinfer.jit import simd
@@ -214,8 +216,12 @@ def _push_drawn(tree, node, first):
     scale, rest = _scale(MOST_OFFERED, foreseen), _scale(max(MOST_OFFERED - foreseen, np.float32(0.0)), total)
     for place in range(first, tree.n_candidates):
         candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
-        share = scale if _foreseen(tree, candidate.token) >= np.float32(0.0) else rest
-        _push(tree, reach * share * candidate.win, place)
+        candidate.win *= scale if _foreseen(tree, candidate.token) >= np.float32(0.0) else rest
+        candidate.looked_up = candidate.win
+    if acceptance.ranking != 0:
+        rank(tree, acceptance, ranking_at(acceptance.ranking), first, key)
+    for place in range(first, tree.n_candidates):
+        _push(tree, reach * candidate_at(tree.candidates + place * CANDIDATE_BYTES).win, place)
 
 
 @inline

@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.engine.speculation.loops.acceptance import CANDIDATE_BYTES, acceptance_at, candidate_at, count_outcome
+from edgeinfer.engine.speculation.loops.averages import ranking_at
 from edgeinfer.engine.speculation.loops.best import are_numbers, pack_best, token_of
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
+from edgeinfer.engine.speculation.loops.ranking import note_drawn
 from edgeinfer.engine.speculation.loops.wins import note_probability
 from edgeinfer.engine.speculation.records import BEST, DRAW, NO_TOKEN, TOKEN_BITS
 from edgeinfer.jit import simd
@@ -67,6 +69,8 @@ def _count(tree, step):
         else:
             outcome = np.float32(1.0) if candidate.token == chosen else np.float32(0.0)
         count_outcome(acceptance, at, tree.n_draft_sources, outcome)
+    if is_drawn and acceptance.ranking != 0:
+        note_drawn(tree, ranking_at(acceptance.ranking), first, simd.load_int32(tree.offers + 8 * node + 4), chosen)
 
 
 @inline
