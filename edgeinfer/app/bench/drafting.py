@@ -160,7 +160,7 @@ class DraftWatch:
     @classmethod
     def over(cls, speculator: SessionDrafts) -> DraftWatch:
         """Record each pass that a speculator learns from."""
-        watch, learn = cls(speculator=speculator), speculator.learn
+        watch, learn, note = cls(speculator=speculator), speculator.learn, speculator.timed
 
         def watched(draft: Draft, walked: Walk, seconds: float | None) -> None:
             n_checked = len(draft.tokens)
@@ -168,7 +168,13 @@ class DraftWatch:
             watch.drafts.append((draft, walked.path, speculator.reaches[:n_checked].copy()))
             learn(draft, walked, seconds)
 
+        def timed(n_tokens: int, seconds: float, *, drafted: bool) -> None:
+            if not drafted:
+                watch.passes.append((1, n_tokens, speculator.costs.of_one(1)))
+            note(n_tokens, seconds, drafted=drafted)
+
         speculator.learn = watched  # type: ignore[method-assign]
+        speculator.timed = timed  # type: ignore[method-assign]
         return watch
 
     def take(self) -> list[tuple[int, int, float]]:

@@ -249,6 +249,15 @@ class Speculator(Protocol):
         """Tokens that a pass over the last draft should give."""
         ...
 
+    @property
+    def rests(self) -> bool:
+        """Whether the next pass should have no draft if this text is alone in it, as drafts do not pay at present."""
+        ...
+
+    def timed(self, n_tokens: int, seconds: float, *, drafted: bool) -> None:
+        """A pass of this text alone gave so many tokens and took so long, drafting and learning included."""
+        ...
+
     def begin(
         self, history: Sequence[int], noise: Noise | None = None, settings: SamplingSettings | None = None
     ) -> None:

@@ -7,12 +7,14 @@ each token: there are as many as the pass has outputs, and pages that are free. 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgeinfer.engine.requests.drafting import Drafted, DraftRequest, DraftRoom, PassDrafter
+from edgeinfer.engine.requests.drafting import Drafted, DraftRequest, DraftRoom, PassDrafter, Speculator
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.admission import Admission
+from edgeinfer.engine.scheduler.passes import BatchWork
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.graph.step import Batch
 
@@ -50,6 +52,7 @@ class PassDrafts:
         """Tokens that the pass has room for beside one of each answer and what is read of prompts."""
         self._measured: tuple[PassDrafter, int] | None = None
         self._n_asked = 0
+        self._timed: dict[ScheduledSequence, Speculator] = {}
 
     @property
     def left_by_prompts(self) -> int:
@@ -63,6 +66,9 @@ class PassDrafts:
         An error fails the answers that it concerns.
         """
         asked = {sequence: request for sequence, _ in given if (request := sequence.draft_request()) is not None}
+        self._timed = {sequence: request.speculator for sequence, request in asked.items()}
+        if len(given) == 1:
+            asked = {sequence: request for sequence, request in asked.items() if not request.speculator.rests}
         self._measured, self._n_asked, beside = None, len(asked), self._without_drafts(given)
         n_outputs, n_tokens = self._limits.max_outputs - beside.n_outputs, self._limits.max_tokens - beside.n_prompt
         self.n_left = max(0, min(n_outputs, n_tokens - beside.n_tokens))
@@ -129,3 +135,9 @@ class PassDrafts:
             drafter, n_answers = self._measured
             if len(batches) == n_answers:
                 drafter.observe(sum(len(batch.tokens) for batch in batches), seconds)
+
+    def timed(self, sequence: ScheduledSequence, work: BatchWork, n_tokens: int) -> None:
+        """Note how long an answer's pass took up to now, which it had for itself and which gave so many tokens."""
+        speculator = self._timed.get(sequence)
+        if speculator is not None:
+            speculator.timed(n_tokens, time.perf_counter() - work.started, drafted=work.draft is not None)

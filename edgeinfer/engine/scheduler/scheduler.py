@@ -259,6 +259,8 @@ class Scheduler:
             n_cached = sequence.cached.n_cached
             try:
                 tokens = sequence.accept(work, found)
+                if found.is_alone:
+                    self._drafts.timed(sequence, work, len(tokens))
                 if work.draft is not None:
                     self.counts.n_drafted += len(work.batch.tokens) - 1
                     self.counts.n_accepted += sequence.cached.n_cached - n_cached - 1

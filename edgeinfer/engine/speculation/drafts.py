@@ -86,12 +86,16 @@ class ModelDrafts:
         draft_model: DraftModel | None = None,
         *,
         branches: bool = True,
+        may_rest: bool = False,
     ) -> None:
-        """`branches`: whether several drafted tokens may follow one token; if not, drafts are chains."""
+        """`branches`: whether several drafted tokens may follow one token; if not, drafts are chains.
+
+        `may_rest`: passes of one text alone do without drafts while these do not pay.
+        """
         self.library = library
         self.n_vocab = n_vocab
         self.costs = costs
-        self.fixed, self.branches = fixed, branches
+        self.fixed, self.branches, self.may_rest = fixed, branches, may_rest
         self.draft_model = draft_model
         self.drafters: dict[str, Drafter] = DRAFTERS.entries()
         if draft_model is not None:
@@ -227,9 +231,8 @@ class ModelDrafts:
 
     def twin(self, *, learnt: bool = False) -> ModelDrafts:
         """Drafts for the same model that know no texts, or with `learnt` all that these know; they save nothing."""
-        twin = ModelDrafts(
-            self.library, self.n_vocab, self.costs, self.fixed, draft_model=self.draft_model, branches=self.branches
-        )
+        given = self.library, self.n_vocab, self.costs, self.fixed, no_progress, self.draft_model
+        twin = ModelDrafts(*given, branches=self.branches, may_rest=self.may_rest)
         twin.prime(0, self._primed)
         if learnt:
             for (_, own), (_, other) in zip(self._arrays_by_owner(), twin._arrays_by_owner(), strict=True):

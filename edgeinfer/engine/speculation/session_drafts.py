@@ -36,6 +36,7 @@ from edgeinfer.engine.speculation.records import (
     TREE,
     offset_of,
 )
+from edgeinfer.engine.speculation.worth import Worth
 from edgeinfer.graph.step import Floats, Int32s
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class SessionDrafts:
         self._chain = chain if isinstance(chain, draft_model_drafter.Chain) else None
         self._follower: Follower | None = None if shared.draft_model is None else shared.draft_model.session()
         self._log = TokenLog(partial(_follow, self._fields, self._tables))
+        self._worth = Worth() if shared.may_rest else None
         self._begin_report()
 
     @property
@@ -168,7 +170,19 @@ class SessionDrafts:
         self._acceptance = self._shared.acceptance[noise is not None]
         self._fields["acceptance"] = self._acceptance.address
         self._shared.costs.begin()
+        if self._worth is not None:
+            self._worth.begin()
         self._begin_report()
+
+    @property
+    def rests(self) -> bool:
+        """Whether the next pass should have no draft if this text is alone in it."""
+        return self._worth is not None and self._worth.rests
+
+    def timed(self, n_tokens: int, seconds: float, *, drafted: bool) -> None:
+        """A pass of this text alone gave so many tokens and took so long."""
+        if self._worth is not None:
+            self._worth.note(n_tokens, seconds, drafted=drafted)
 
     @property
     def row_reader(self) -> RowReader | None:

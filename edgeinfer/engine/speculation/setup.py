@@ -122,7 +122,8 @@ def drafts_for(
         except DoesNotFit as reason:
             notices += (f"nothing is drafted by {model_path.name}: {reason}",)
     fixed, branches = _fixed(load.spec), executor.limits.branches
-    drafts = ModelDrafts(library, tokenizer.n_tokens, costs, fixed, progress, draft_model, branches=branches)
+    given = library, tokenizer.n_tokens, costs, fixed, progress, draft_model
+    drafts = ModelDrafts(*given, branches=branches, may_rest=load.spec == "auto" and not load.verify_cost)
     if texts:
         drafts.read_files(texts)
     drafts.remember(DraftFolder(folder, f"{drafts.layout} {tokenizer.n_tokens}"), texts=load.history)

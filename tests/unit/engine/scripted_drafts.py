@@ -89,6 +89,13 @@ class ScriptedSpeculator:
     def take_notices(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def rests(self) -> bool:
+        return False
+
+    def timed(self, n_tokens: int, seconds: float, *, drafted: bool) -> None:
+        assert seconds > 0
+
     def close(self) -> None:
         """Nothing is held."""
 

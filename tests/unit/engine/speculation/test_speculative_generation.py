@@ -87,6 +87,13 @@ class Drafting:
     def take_notices(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def rests(self) -> bool:
+        return False
+
+    def timed(self, n_tokens: int, seconds: float, *, drafted: bool) -> None:
+        assert seconds > 0
+
     def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
         assert seconds is None or seconds > 0
         self.seconds.append(seconds)
