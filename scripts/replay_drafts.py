@@ -31,6 +31,7 @@ from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST, MOST
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
+from edgeinfer.engine.speculation.win_counts import WinCounts
 from edgeinfer.graph.step import Batch, Int32s
 
 ALL, PATH_ONLY = "all", "learning from accepted nodes only"
@@ -96,7 +97,7 @@ class Way:
     _chosen: list[int] = field(default_factory=list)
     _draws: list[Distribution | None] = field(default_factory=list)
     _since: int = 0
-    _empty: draft_model.Chain = field(default_factory=draft_model.Chain)
+    _empty: draft_model.Chain = field(default_factory=lambda: draft_model.Chain(WinCounts()))
 
     def open(self) -> None:
         """Begin a conversation."""
