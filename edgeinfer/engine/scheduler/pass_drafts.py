@@ -66,8 +66,9 @@ class PassDrafts:
         An error fails the answers that it concerns.
         """
         asked = {sequence: request for sequence, _ in given if (request := sequence.draft_request()) is not None}
-        self._timed = {sequence: request.speculator for sequence, request in asked.items()}
+        self._timed = {}
         if len(given) == 1:
+            self._timed = {sequence: request.speculator for sequence, request in asked.items()}
             asked = {sequence: request for sequence, request in asked.items() if not request.speculator.rests}
         self._measured, self._n_asked, beside = None, len(asked), self._without_drafts(given)
         n_outputs, n_tokens = self._limits.max_outputs - beside.n_outputs, self._limits.max_tokens - beside.n_prompt
@@ -138,6 +139,6 @@ class PassDrafts:
 
     def timed(self, sequence: ScheduledSequence, work: BatchWork, n_tokens: int) -> None:
         """Note how long an answer's pass took up to now, which it had for itself and which gave so many tokens."""
-        speculator = self._timed.get(sequence)
+        speculator = self._timed.pop(sequence, None)
         if speculator is not None:
             speculator.timed(n_tokens, time.perf_counter() - work.started, drafted=work.draft is not None)

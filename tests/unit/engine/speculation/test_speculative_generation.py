@@ -47,6 +47,9 @@ class Drafting:
         self._make = make
         self.walks: list[tuple[Draft, Walk]] = []
         self.seconds: list[float | None] = []
+        self.timings: list[tuple[int, bool]] = []
+        self.resting: list[bool] = []
+        """For each pass whether drafts rest."""
 
     def begin(
         self, history: Sequence[int], noise: Noise | None = None, settings: SamplingSettings | None = None
@@ -89,10 +92,11 @@ class Drafting:
 
     @property
     def rests(self) -> bool:
-        return False
+        return self.resting[len(self.timings) : len(self.timings) + 1] == [True]
 
     def timed(self, n_tokens: int, seconds: float, *, drafted: bool) -> None:
         assert seconds > 0
+        self.timings.append((n_tokens, drafted))
 
     def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
         assert seconds is None or seconds > 0
@@ -154,6 +158,19 @@ def test_right_drafts_save_passes_and_change_nothing(
     assert quick.stats.finish_reason == plain.stats.finish_reason
     assert quick.stats.steps == 1 + -(-(plain.stats.steps - 1) // (1 + ahead))
     assert all(len(walked.path) == len(walked.tokens) for _, walked in drafting.walks)
+
+
+@pytest.mark.parametrize("options", OPTIONS[:3])
+def test_passes_without_drafts_in_between_change_nothing(tokenizer: Tokenizer, options: dict[str, float]) -> None:
+    wanted = request(range(3, 80), 30, **options)
+    plain = run(tokenizer, wanted, None)
+    drafting = right(plain.tokens, 77, 3, 1)
+    drafting.resting = [False, True, True, False, False, True]
+    mixed = run(tokenizer, wanted, drafting)
+    assert (mixed.tokens, mixed.text) == (plain.tokens, plain.text)
+    assert drafting.timings[:6] == [(4, True), (1, False), (1, False), (4, True), (4, True), (1, False)]
+    assert all(drafted for _, drafted in drafting.timings[6:])
+    assert len(drafting.walks) == sum(drafted for _, drafted in drafting.timings)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
