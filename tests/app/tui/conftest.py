@@ -20,16 +20,6 @@ def keys_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgeinfer.app.tui.widgets.text_fields.PASTED_S", 0)
 
 
-@pytest.fixture(autouse=True)
-def rest_is_seen_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Textual takes an app to be at rest that has not worked for 20 ms, and waits so twice for each key; 5 ms will do.
-
-    What an app does later by itself is waited for (`flows.wait_until`), as a busy machine makes any time too short.
-    """
-    monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", 0.005)
-    monkeypatch.setattr("textual._wait.SLEEP_IDLE", 0.00025)
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
