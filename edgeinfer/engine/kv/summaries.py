@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgeinfer.graph.step import PAGE, Int32s, Step
+from edgeinfer.graph.step import PAGE, Step
 
 
 class PageSummaries:

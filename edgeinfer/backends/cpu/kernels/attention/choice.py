@@ -134,7 +134,9 @@ def score(args, queries, repeats, summary):
 def is_worse(scores, chunks, one, other):
     """Whether the chunk at a place of the heap scores lower than the one at another, or comes earlier."""
     first, second = simd.load_float(scores + 4 * one), simd.load_float(scores + 4 * other)
-    return first < second or (first == second and simd.load_int32(chunks + 4 * one) < simd.load_int32(chunks + 4 * other))
+    return first < second or (
+        first == second and simd.load_int32(chunks + 4 * one) < simd.load_int32(chunks + 4 * other)
+    )
 
 
 @inline
