@@ -48,6 +48,7 @@ from edgeinfer.engine.run.workers import device_options, known_core_plans, share
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.speculation.draft_model import draft_bytes, split_sources
 from edgeinfer.engine.speculation.heads import HeadInFile, chosen_head, showing_rows
+from edgeinfer.engine.speculation.self_draft import with_self_drafts
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, ModelDrafting, drafts_for, may_draft_later
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, OtherKindOfModel, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
@@ -301,6 +302,7 @@ def _fitting(
     spec = showing_rows(spec, head)
     subject = replace(subject, spec=spec, head=head)
     limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
+    limits = with_self_drafts(limits, subject, options)
     if not spec.is_causal:  # reads whole texts in one pass and generates none
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         options = replace(options, spec="off")

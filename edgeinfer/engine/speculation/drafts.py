@@ -24,7 +24,7 @@ from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator, fill, s
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.draft_rounds import DraftRounds
-from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables
+from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables, self_draft
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
@@ -62,15 +62,9 @@ def loops_library() -> KernelLibrary:
 
 def loops_of(drafters: Mapping[str, Drafter]) -> list[CompiledFunction]:
     """All functions that must be compiled for drafting."""
-    return [
-        GROW,
-        LOOK,
-        LEARN,
-        LEARN_AVERAGES,
-        PACK,
-        LIKELIEST_LOOP,
-        *(each for drafter in drafters.values() for each in drafter.functions),
-    ]
+    own = [GROW, LOOK, LEARN, LEARN_AVERAGES, PACK, LIKELIEST_LOOP, *self_draft.DRAFTER.functions]
+    found = [*own, *(each for drafter in drafters.values() for each in drafter.functions)]
+    return list({each.name: each for each in found}.values())
 
 
 class ModelDrafts:

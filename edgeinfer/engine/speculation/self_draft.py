@@ -11,17 +11,21 @@ MagicDec (arXiv 2408.11049); of the choice of positions: Quest (arXiv 2406.10774
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from edgeinfer.backends.base import DeviceKind, Limits, kind_of
 from edgeinfer.engine.requests.drafting import CachedText
 from edgeinfer.engine.run.cached import CachedSequence
-from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_followers import TextPart
-from edgeinfer.engine.speculation.draft_model import DraftModel, FollowedText
+from edgeinfer.engine.speculation.draft_model import DraftModel, FollowedText, split_sources
 from edgeinfer.engine.speculation.drafters import Drafter, self_draft
-from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
+from edgeinfer.errors import BadSetting
+from edgeinfer.graph.step import PAGE, Batch, Int32s
+from edgeinfer.load_options import LoadOptions
 
 USUAL_BUDGET = 512
 """Positions that a drafted token attends to, unless the user says how many."""
@@ -29,6 +33,55 @@ LEAST_DEPTH = 2
 """A text is drafted for if it is this many times as long as the budget: before that, passes take hardly longer."""
 FEW_NEW = 2 * PAGE
 """A round after more tokens that no round has seen also sums up their pages: its time says nothing of others."""
+
+
+def self_budget(load: LoadOptions) -> int:
+    """The budget of tokens that a model drafts for itself under these options; 0: it does not.
+
+    Passes of a given number of tokens are not weighed against each other, so it must be asked for then.
+    """
+    if load.spec == "off" or load.self_draft == "off":
+        return 0
+    if load.self_draft == "auto":
+        return 0 if isinstance(load.spec, int) else USUAL_BUDGET
+    return load.self_draft
+
+
+def with_self_drafts(limits: Limits, subject: Subject, load: LoadOptions) -> Limits:
+    """Limits of a model that may draft for itself, if it can: passes may state budgets, which needs some memory.
+
+    Raises BadSetting if the user has said how many tokens it should attend to and it cannot.
+    """
+    budget = self_budget(load)
+    if not budget:
+        return limits
+    reason = _refusal(budget, limits, subject, load)
+    if reason and load.self_draft != "auto":
+        raise BadSetting(f"self-draft cannot be {load.self_draft}: {reason}")
+    return limits if reason else replace(limits, budgets=True)
+
+
+def _refusal(budget: int, limits: Limits, subject: Subject, load: LoadOptions) -> str:
+    """Why a model cannot draft for itself, and what would work; "" if it can."""
+    spec, kind = subject.spec, None if "," in load.device else kind_of(load.device)
+    if not (isinstance(kind, DeviceKind) and kind.budgets) or load.isolate:
+        return "it works on the cpu in the same process: use --device cpu, without --isolate"
+    if spec is None or not spec.is_causal or all(layer.window is not None for layer in spec.kv):
+        return "no layer of the model attends to its whole context; leave it out"
+    if limits.kv_budget:
+        return "--approx kv limits what all tokens attend to; leave one of the two out"
+    if subject.head is not None or split_sources(load.draft_from)[1] is not None:
+        return "a draft model or trained head takes its place; leave one of the two out"
+    if limits.n_context <= LEAST_DEPTH * budget:
+        return f"the context of {limits.n_context} tokens is not {LEAST_DEPTH} times as long; give a longer one (--ctx)"
+    return ""
+
+
+def drafts_itself(executor: SequenceEvaluator, load: LoadOptions) -> bool:
+    """Whether an open model drafts for itself. Weights that are read from disk in every pass make rounds slow."""
+    limits = executor.limits
+    can = limits.budgets and not limits.kv_budget and limits.stored is None and executor.batch_invariant
+    return can and self_budget(load) > 0
 
 
 class SelfDraft(DraftModel):
