@@ -148,7 +148,6 @@ class SelfFollower:
     @property
     def row_reader(self) -> None:
         """Nothing: no hidden rows are used."""
-        return
 
     def begin(self, text: Sequence[int]) -> None:
         """Start a text to continue; the next pass tells where it is cached."""
