@@ -19,6 +19,7 @@ from edgeinfer.setting_values import (
     KVKind,
     Mode,
     Race,
+    SelfDraftBudget,
     Spec,
     adapter_list,
     core_list,
@@ -30,6 +31,7 @@ from edgeinfer.setting_values import (
     one_of,
     path_list,
     path_text,
+    self_draft_choice,
     spec_choice,
     switch,
     text,
@@ -119,6 +121,12 @@ class LoadOptions:
         path_list,
         "PATH",
         several="repeated",
+    )
+    self_draft: SelfDraftBudget = option(
+        "auto",
+        "Draft for long texts with the model itself, attending to N cached tokens: auto, off, or N; changes no token.",
+        self_draft_choice,
+        "auto|off|N",
     )
     history: bool = option(
         False,
@@ -222,4 +230,5 @@ class LoadOptions:
             except ValueError as reason:
                 raise BadSetting(f"{name} cannot be {value!r}: it must be {reason.args[0]}") from None
         object.__setattr__(self, "kv", kv_kind(self.kv))  # by its own name if an earlier spelling was given
-        object.__setattr__(self, "approx", rules["approx"](self.approx))
+        for name in ("approx", "self_draft"):
+            object.__setattr__(self, name, rules[name](getattr(self, name)))

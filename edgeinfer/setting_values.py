@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Literal, TypeVar, get_args
 
 from edgeinfer.adapter_choice import adapter_choices, is_number
+from edgeinfer.approximation import LEAST_BUDGET
 
 T = TypeVar("T")
 
@@ -28,6 +29,9 @@ OLD_KV_KINDS: Mapping[str, KVKind] = MappingProxyType({"int8": "q8"})
 Spec = Literal["auto", "on", "off"] | int
 """When to draft: wherever output stays bit-identical, everywhere, nowhere, or in passes of this many tokens."""
 MOST_DRAFTED = 64
+
+SelfDraftBudget = Literal["auto", "off"] | int
+"""Cached tokens that a model attends to when it drafts for itself: as many as usual, none (it does not), or a number."""
 
 Mode = Literal["max", "balanced", "quiet", "battery"]
 """How to use the machine: everything, whatever does no harm, quietly, or with little energy."""
@@ -180,6 +184,18 @@ def thinking_choice(value: object) -> Thinking:
     if isinstance(value, bool) or value in ("true", "false"):
         value = "on" if switch(value) else "off"
     return one_of(get_args(Thinking))(value)  # type: ignore[no-any-return]
+
+
+def self_draft_choice(value: object) -> SelfDraftBudget:
+    """Read a SelfDraftBudget."""
+    text = str(value).strip().lower()
+    if text in ("auto", "true"):
+        return "auto"
+    if text in ("off", "false"):
+        return "off"
+    if text.isdecimal() and int(text) >= LEAST_BUDGET:
+        return int(text)
+    raise ValueError(f"auto, off, or a number of tokens from {LEAST_BUDGET} on")
 
 
 def spec_choice(value: object) -> Spec:

@@ -49,6 +49,7 @@ from edgeinfer.engine.run.workers import device_options, known_core_plans, share
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.speculation.draft_model import draft_bytes, split_sources
 from edgeinfer.engine.speculation.heads import HeadInFile, chosen_head, showing_rows
+from edgeinfer.engine.speculation.self_draft import with_self_drafts
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, ModelDrafting, drafts_for, may_draft_later
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, OtherKindOfModel, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
@@ -132,11 +133,10 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  vocabulary, or trained head (EAGLE-3, MTP, assistant) made for the model, by file or name
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
-
     prefix_cache keep on disk what was read of texts, in pages of keys and values, and take prompts that begin with it
                  from there, in `prefix_space` bytes in all; changes no token; where passes are batch-invariant
 
-    `LoadOptions` has the rest: n_sessions, parallel, rows, race, sharing, progress.
+    `LoadOptions` has the rest: self_draft, n_sessions, parallel, rows, race, sharing, progress.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting, BadTemplate.
     """
     return load_with(name_or_path, options)
@@ -302,7 +302,7 @@ def _fitting(
     spec = showing_rows(spec, head)
     subject = replace(subject, spec=spec, head=head)
     limits = with_budget(limits_for(n_context, options.n_sessions, options.kv, spec), spec, subject.approx.kv)
-    limits = limits_on(options.device, spec, tensors, limits)
+    limits = with_self_drafts(limits_on(options.device, spec, tensors, limits), subject, options)
     if not spec.is_causal:  # reads whole texts in one pass and generates none
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         options = replace(options, spec="off")

@@ -136,6 +136,8 @@ def _words_of(name: str) -> Iterable[str]:
         from edgeinfer.models.text.template_choice import built_in_names
 
         return built_in_names()
+    if name == "self_draft":
+        return ("auto", "off")
     if name == "spec":
         return ("auto", "on", "off")
     return find_option(name).words

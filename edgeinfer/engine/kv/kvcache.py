@@ -98,7 +98,7 @@ class KVCache:
             n_cached = self.states.rewind(sequence, found.n_cached, n_cached, found.pages)
         if self.windows is not None:
             n_cached = self.windows.reach(found.pages, n_cached)
-        self.summaries.forget(found.pages[n_cached // PAGE :])  # their positions will be written again
+        self.summaries.forget(found.pages[n_cached // PAGE : pages_for(n_cached)])  # the others are released
         found.n_cached = n_cached
         self._trim(found)
         return n_cached

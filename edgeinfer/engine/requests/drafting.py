@@ -176,7 +176,8 @@ class DraftRequest:
     """A text to draft for: up to `most` tokens, root included, up to `deepest` after the root.
 
     `history` is that of the speculator's `begin` plus the tokens chosen since; its last token is the root. `n_pages`:
-    pages of the KV cache that its draft takes if there is more of it than a root.
+    pages of the KV cache that its draft takes if there is more of it than a root. `text`: the tokens before the root in
+    the cache; None if rows are among them.
     """
 
     speculator: Speculator
@@ -184,6 +185,7 @@ class DraftRequest:
     most: int
     deepest: int
     n_pages: int = 0
+    text: CachedText | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,11 @@ class CachedText(Protocol):
     @property
     def n_cached(self) -> int:
         """The number of its tokens that are cached."""
+        ...
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """Scales of the LoRA adapters that it is read with; () if passes state none."""
         ...
 
 

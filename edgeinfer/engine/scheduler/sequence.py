@@ -266,7 +266,8 @@ class ScheduledSequence:
         if most == 1 or deepest < 1:
             most, deepest = 1, 0
         n_pages = self.cached.n_pages_for_draft(most, deepest)
-        return DraftRequest(self._speculator, self._ids, most, deepest, n_pages)
+        text = self.cached if self.request.mixed is None else None
+        return DraftRequest(self._speculator, self._ids, most, deepest, n_pages, text)
 
     def next_work(self, most_tokens: int, started: float, drafted: Drafted | None = None) -> BatchWork | None:
         """What to evaluate next, at most `most_tokens` tokens; None if a stop was requested or the context is full.

@@ -40,6 +40,10 @@ class AssistantFollower:
         """Start a text to continue: the model reads at least its last token again, and says so."""
         self._text = None
 
+    def reach(self, text: CachedText | None, most: int) -> int:
+        """As many as asked for, whatever the text."""
+        return most
+
     def note(self, first: int, tokens: Sequence[int], rows: Floats, text: CachedText | None = None) -> None:
         """Take the model's rows of tokens that continue the text from position `first` on."""
         if len(tokens):

@@ -153,6 +153,10 @@ class Costs:
         """Seconds of a one-token pass at the last depth, from passes of all sizes; None before the first pass."""
         return self.unit_s * self._single or None
 
+    def seconds_after(self, n_cached: int) -> float:
+        """Seconds of a one-token pass after so many cached tokens; 0 before the first pass."""
+        return self.unit_s * float(self._first[1] + self._per_cached[1] * n_cached)
+
     @property
     def relative(self) -> list[float]:
         """Costs of 0 to MOST tokens relative to one token."""

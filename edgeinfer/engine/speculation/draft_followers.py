@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.requests.drafting import RowReader
+from edgeinfer.engine.requests.drafting import CachedText, RowReader
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.graph.step import Batch, Floats, Int32s
 
@@ -42,6 +42,13 @@ class Follower(Protocol):
 
     def begin(self, text: Sequence[int]) -> None:
         """Start a text to continue."""
+        ...
+
+    def reach(self, text: CachedText | None, most: int) -> int:
+        """How many tokens may be drafted now, at most `most`. `text`: the text in the model's cache, if that is known.
+
+        Call it before each pass.
+        """
         ...
 
     def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
@@ -115,6 +122,10 @@ class CachedFollower:
     def begin(self, text: Sequence[int]) -> None:
         """Start a text; each call says the whole of it."""
         self._n_too_few = None
+
+    def reach(self, text: CachedText | None, most: int) -> int:
+        """As many as asked for, whatever the text."""
+        return most
 
     def leave_out(self) -> None:
         """As `Follower.leave_out`."""

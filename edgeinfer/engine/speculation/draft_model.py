@@ -20,8 +20,10 @@ from edgeinfer.engine.kv.limits import limits_for, limits_with_states, memory_fo
 from edgeinfer.engine.requests.texts import check_vocabulary
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_followers import CachedFollower, Follower, KnownTokens, TextPart
 from edgeinfer.engine.speculation.drafters import Drafter, draft_model
+from edgeinfer.engine.speculation.drafters.draft_model import LIKELIEST_ACCEPTANCE
 from edgeinfer.engine.speculation.priming import PACK, packed
 from edgeinfer.engine.speculation.records import TOKEN_MASK
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, ModelNotFound
@@ -45,6 +47,13 @@ MOST_SPARE = 128
 
 class DraftModel:
     """The draft model, for all sessions: it reads and continues the texts of a pass together. Close it."""
+
+    first_chance = 0.6
+    """Assumed probability that its choice is right, before anything is known of it;"""
+    likely_acceptance = LIKELIEST_ACCEPTANCE
+    """and by the lead of its likeliest token."""
+    is_occasional = False
+    """Whether most passes do without it, and then draft as if there were none."""
 
     def __init__(
         self,
@@ -101,6 +110,13 @@ class DraftModel:
             return texts[number].follower.after(tokens[number], most, ahead[number])
 
         return self._run(texts, next_part)
+
+    def finish(self, texts: Sequence[FollowedText]) -> None:
+        """Called when the rounds of a pass, which these texts took part in, are over."""
+
+    def assumed_s(self, costs: Costs) -> float:
+        """Seconds that a round should take before any was measured; 0 if that is unknown."""
+        return 0.0
 
     def take_notices(self) -> tuple[str, ...]:
         """Notices since the last call; a failure is reported once."""

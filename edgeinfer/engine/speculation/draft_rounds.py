@@ -41,8 +41,8 @@ from edgeinfer.engine.speculation.records import (
 from edgeinfer.engine.speculation.win_counts import Foreseen, WinCounts
 from edgeinfer.graph.step import Int32s
 
-FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
-"""Assumed probability that a draft model's likeliest token is right, and how many sightings that counts as."""
+FIRST_WEIGHT = 4.0
+"""How many sightings the assumed probability that a draft model's likeliest token is right counts as."""
 FEW = 4
 """A pass of up to this many tokens takes about as long as one of a single token; beyond that, time is proportional."""
 UNASKED = 128
@@ -182,17 +182,21 @@ class DraftRounds:
         """`first_bucket`: index of the first bucket of its draft source in the counts."""
         self._model, self._costs, self._is_fixed = model, costs, is_fixed
         self._buckets = slice(first_bucket + FIRST_BUCKET, first_bucket + FIRST_BUCKET + STANDINGS)
-        self._usual_win = FIRST_CHANCE  # of a choice for a text that is drawn
+        self._usual_win = model.first_chance  # of a choice for a text that is drawn
         self._token_s = 0.0
         self._n_unasked = UNASKED
         self.seconds = 0.0
         """Seconds spent for the current pass."""
 
+    def begin(self) -> None:
+        """A new pass, for which nothing was spent yet."""
+        self.seconds = 0.0
+
     def chances(self, draws: Draws) -> tuple[float, Doubles]:
         """Probability that the draft model's choice is right; and that of each token by its rank and gap."""
         counts = draws.acceptance.counts[self._buckets].reshape(BEST, GAPS)
         seen, accepted = counts["seen"].astype(float), counts["accepted"].astype(float)
-        usual = float((accepted[0].sum() + FIRST_WEIGHT * FIRST_CHANCE) / (seen[0].sum() + FIRST_WEIGHT))
+        usual = float((accepted[0].sum() + FIRST_WEIGHT * self._model.first_chance) / (seen[0].sum() + FIRST_WEIGHT))
         likeliest = (accepted[0] + FIRST_WEIGHT * usual) / (seen[0] + FIRST_WEIGHT)
         lower = np.exp(-np.array((0, *GAP_EDGES)) / 16) * (1 - usual) / 2
         first = np.vstack([likeliest, np.broadcast_to(lower, (BEST - 1, GAPS))])
@@ -204,7 +208,7 @@ class DraftRounds:
 
         The chains of all texts must be empty.
         """
-        self.seconds = 0.0
+        self.begin()
         able = [each for each in offers if each.most > 0]
         if not able:
             return False
@@ -217,7 +221,10 @@ class DraftRounds:
             self._n_unasked += 1
             return False
         self._n_unasked = 0
-        self._follow(chosen, offers, room)
+        try:
+            self._follow(chosen, offers, room)
+        finally:
+            self._model.finish(chosen)
         return any(each.chain.n_rows for each in chosen)
 
     def _follow(self, chosen: Sequence[Offer], offers: Sequence[Offer], room: DraftRoom) -> None:
@@ -305,7 +312,7 @@ class DraftRounds:
 
     def _round_s(self, n_texts: int) -> float:
         """Seconds that a round over this many texts should take."""
-        return self._token_s * max(1.0, n_texts / FEW)
+        return (self._token_s or self._model.assumed_s(self._costs)) * max(1.0, n_texts / FEW)
 
     def _rate(self, room: DraftRoom, expected: float, n_tokens: int, asked_s: float) -> float:
         """Tokens of all texts of the pass per cost, after the draft model has run for some time."""

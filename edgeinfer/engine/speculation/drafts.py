@@ -24,7 +24,7 @@ from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator, fill, s
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.draft_rounds import DraftRounds
-from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables
+from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables, self_draft
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
@@ -62,15 +62,9 @@ def loops_library() -> KernelLibrary:
 
 def loops_of(drafters: Mapping[str, Drafter]) -> list[CompiledFunction]:
     """All functions that must be compiled for drafting."""
-    return [
-        GROW,
-        LOOK,
-        LEARN,
-        LEARN_AVERAGES,
-        PACK,
-        LIKELIEST_LOOP,
-        *(each for drafter in drafters.values() for each in drafter.functions),
-    ]
+    own = [GROW, LOOK, LEARN, LEARN_AVERAGES, PACK, LIKELIEST_LOOP, *self_draft.DRAFTER.functions]
+    found = [*own, *(each for drafter in drafters.values() for each in drafter.functions)]
+    return list({each.name: each for each in found}.values())
 
 
 class ModelDrafts:
@@ -97,12 +91,15 @@ class ModelDrafts:
         self.costs = costs
         self.fixed, self.branches, self.may_rest = fixed, branches, may_rest
         self.draft_model = draft_model
+        is_occasional = draft_model is not None and draft_model.is_occasional
         self.drafters: dict[str, Drafter] = DRAFTERS.entries()
         if draft_model is not None:
             self.drafters[DRAFT_MODEL] = draft_model.drafter
         self.draft_sources = [
             draft_source for drafter in self.drafters.values() for draft_source in drafter.draft_sources
         ]
+        self.n_usual = len(self.draft_sources) - is_occasional
+        """How many draft sources, the first ones, every pass has."""
         library.prepare(loops_of(self.drafters), os.cpu_count() or 1, progress)
         self.look, self.learn = library.function(LOOK), library.function(LEARN)
         self._trees = PassTrees(library.function(GROW), costs, fixed=fixed is not None)
@@ -110,21 +107,23 @@ class ModelDrafts:
         """Whether the last pass had only texts of this."""
         self.tables: dict[str, Tables] = {key: drafter.open(n_vocab, library) for key, drafter in self.drafters.items()}
         self._suffix, self._recycling = _of_kind(self.tables, Automaton), _of_kind(self.tables, SuccessorTable)
-        n_buckets = [draft_source.n_buckets for draft_source in self.draft_sources]
-        self.acceptance = {sampled: AcceptanceEstimator(n_buckets) for sampled in (False, True)}
-        for sampled, acceptance in self.acceptance.items():
-            start(acceptance, self.buckets, LAYOUT_VERSION, MODES[sampled])
-            if draft_model is not None:
-                likely = draft_model_drafter.LIKELIEST_ACCEPTANCE, draft_model_drafter.ASSUMED_SEEN
-                acceptance.assume(len(self.draft_sources) - 1, 0, *likely)
-        self.ranking = DrawRanking(list(self.buckets), n_vocab) if draft_model is None else None
+        self.acceptance = {sampled: self._estimator(self.n_usual, MODES[sampled]) for sampled in MODES}
+        self.with_model = self.acceptance
+        """What is known of the candidates of passes in which the draft model takes part."""
+        if is_occasional:
+            n_sources = len(self.draft_sources)
+            self.with_model = {sampled: self._estimator(n_sources, MODES[sampled]) for sampled in MODES}
+        self.ranking = DrawRanking(list(self.buckets), n_vocab) if draft_model is None or is_occasional else None
         """Ranks candidates of drawn text; it knows nothing of a draft model's."""
         if self.ranking is not None:
             self.acceptance[True].rank_by(self.ranking.address)
         self._rounds: DraftRounds | None = None
         if draft_model is not None:
+            for acceptance in self.with_model.values():
+                likely = draft_model.likely_acceptance, draft_model_drafter.ASSUMED_SEEN
+                acceptance.assume(len(self.draft_sources) - 1, 0, *likely)
             draft_model.prepare(library)
-            first_bucket = self.acceptance[False].starts[-1]
+            first_bucket = self.with_model[False].starts[-1]
             self._rounds = DraftRounds(draft_model, costs, first_bucket, is_fixed=fixed is not None)
         self._folder: DraftFolder | None = None
         self._keeps_texts = False
@@ -137,10 +136,17 @@ class ModelDrafts:
         """What finds likely tokens for those who choose from them; its code is compiled with that of drafts."""
         return LikeliestTokens(self.library)
 
+    def _estimator(self, n_sources: int, mode: str) -> AcceptanceEstimator:
+        """Counts of the first draft sources, as every model starts with them."""
+        buckets = {each.name: each.n_buckets for each in self.draft_sources[:n_sources]}
+        acceptance = AcceptanceEstimator(list(buckets.values()))
+        start(acceptance, buckets, LAYOUT_VERSION, mode)
+        return acceptance
+
     @property
     def buckets(self) -> dict[str, int]:
-        """Number of buckets of each draft source."""
-        return {draft_source.name: draft_source.n_buckets for draft_source in self.draft_sources}
+        """Number of buckets of each draft source that every pass has."""
+        return {each.name: each.n_buckets for each in self.draft_sources[: self.n_usual]}
 
     @property
     def layout(self) -> str:
@@ -170,13 +176,22 @@ class ModelDrafts:
         self._trees.set([session.address for session in sessions], room)
         self._trees.grow()
         if self._rounds is not None:
-            most_more = min(most, room.n_tokens - n_texts + 1) - 1
-            pairs = zip(sessions, requests, strict=True)
-            offers = [session.offer(self._rounds, each, most_more) for session, each in pairs]
-            if self._rounds.ask(offers, room):
-                self._trees.grow()
+            self._ask(self._rounds, requests, room, min(most, room.n_tokens - n_texts + 1) - 1)
         seconds = (time.perf_counter() - started) / n_texts
         return [session.drafted(seconds) for session in sessions]
+
+    def _ask(self, rounds: DraftRounds, requests: Sequence[DraftRequest], room: DraftRoom, most: int) -> None:
+        """Let the draft model add up to `most` tokens to each tree where that pays."""
+        rounds.begin()
+        sessions = [_session_of(each) for each in requests]
+        reached = [session.reach(each, most) for session, each in zip(sessions, requests, strict=True)]
+        if not any(reached):
+            return
+        given = zip(sessions, requests, reached, strict=True)
+        if rounds.ask([session.offer(rounds, each, n_tokens) for session, each, n_tokens in given], room):
+            for session in sessions:
+                session.use_chain()
+            self._trees.grow()
 
     def observe(self, n_tokens: int, seconds: float) -> None:
         """Learn how long a pass over all tokens of the last drafts took, drafting included."""
@@ -259,10 +274,13 @@ class ModelDrafts:
 
     def _arrays_by_owner(self) -> list[tuple[str, Mapping[str, NDArray[Any]]]]:
         """All arrays to save, with the names of their owners."""
-        return [
+        found: list[tuple[str, Mapping[str, NDArray[Any]]]] = [
             *((key, tables.arrays()) for key, tables in self.tables.items()),
             *((MODES[sampled], acceptance.arrays()) for sampled, acceptance in self.acceptance.items()),
         ]
+        if self.with_model is not self.acceptance:
+            found += [(f"{MODES[sampled]}_with_model", each.arrays()) for sampled, each in self.with_model.items()]
+        return found
 
 
 def _of_kind(tables: Mapping[str, Tables], kind: type[Kind]) -> Kind:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeinfer.engine.requests.drafting import RowReader
+from edgeinfer.engine.requests.drafting import CachedText, RowReader
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.draft_followers import Follower, TextPart
@@ -104,6 +104,10 @@ class ChainFollower:
         """Start a text to continue; what was read of the last one stays as far as the two agree."""
         for block in self._blocks:
             block.begin(text)
+
+    def reach(self, text: CachedText | None, most: int) -> int:
+        """As many as asked for, whatever the text."""
+        return most
 
     def unread(self, history: Sequence[int], most: int, ahead: Sequence[int]) -> TextPart | None:
         """The next part of a text for the first block."""

@@ -59,7 +59,8 @@ def chosen_head(subject: Subject, load: LoadOptions, n_context: int) -> OpenHead
     changed = load.isolate or subject.rows or subject.approx.threshold is not None
     is_usable, path = load.device in SHOWING and not changed, split_sources(load.draft_from)[1]
     if path is None:
-        return _head_inside(subject.gguf, n_context) if is_usable else None
+        is_asked = load.self_draft in ("auto", "off")  # else the model was asked to draft for itself
+        return _head_inside(subject.gguf, n_context) if is_usable and is_asked else None
     found = open_head(path, subject.gguf, subject.spec, n_context)
     if found is not None and not is_usable:
         found.file.close()

@@ -17,6 +17,7 @@ import numpy as np
 from edgeinfer.engine.requests.drafting import Draft, DraftReport, DraftRequest, DraftRoom, RowReader, SourceCount, Walk
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.sampling import SamplingSettings
+from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.draft_followers import Follower
 from edgeinfer.engine.speculation.draft_rounds import DraftRounds, Draws, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
@@ -93,7 +94,8 @@ class SessionDrafts:
         assert isinstance(reading, AutomatonCursor)
         self._reading = reading
         self._introduce(self._tables)
-        self._acceptance = shared.acceptance[False]
+        self._acceptance, self._with_model = shared.acceptance[False], shared.with_model[False]
+        self._uses_chain = False
         self._noise: Noise | None = None
         self._settings: SamplingSettings | None = None
         self._n_begun = self._n_drawn = 0
@@ -130,7 +132,7 @@ class SessionDrafts:
 
     def _introduce(self, tables: dict[str, SessionTables]) -> None:
         """Give the loops the addresses of draft sources, readers and learners, and of their tables."""
-        starts, library = self._shared.acceptance[False].starts, self._shared.library
+        starts, library = self._shared.with_model[False].starts, self._shared.library
         draft_sources: list[tuple[int, int, int]] = []
         readers: list[tuple[int, int]] = []
         learners: list[tuple[int, int]] = []
@@ -148,10 +150,8 @@ class SessionDrafts:
         self._draft_sources = np.array(draft_sources, np.int64).reshape(-1, 3)
         self._readers = np.array(readers, np.int64).reshape(-1, 2)
         self._learners = np.array(learners, np.int64).reshape(-1, 2)
-        self._fields["draft_sources"], self._fields["n_draft_sources"] = (
-            self._draft_sources.ctypes.data,
-            len(draft_sources),
-        )
+        self._fields["draft_sources"] = self._draft_sources.ctypes.data
+        self._fields["n_draft_sources"] = self._shared.n_usual
         self._fields["readers"], self._fields["n_readers"] = self._readers.ctypes.data, len(readers)
         self._fields["learners"], self._fields["n_learners"] = self._learners.ctypes.data, len(learners)
 
@@ -168,7 +168,8 @@ class SessionDrafts:
         for tables in self._tables.values():
             tables.reserve(self._log.n_tokens)
         self._acceptance = self._shared.acceptance[noise is not None]
-        self._fields["acceptance"] = self._acceptance.address
+        self._with_model = self._shared.with_model[noise is not None]
+        self._use(self._acceptance, self._shared.n_usual)
         self._shared.costs.begin()
         if self._worth is not None:
             self._worth.begin()
@@ -211,6 +212,8 @@ class SessionDrafts:
         log.follow(asked.history)
         if self._chain is not None:
             self._chain.clear()
+        if self._uses_chain:
+            self._use(self._acceptance, self._shared.n_usual)
         sizes = log.n_tokens, self._shared.n_vocab, min(asked.most, most), asked.deepest, asked.n_pages
         WANTED.pack_into(self._bytes, WANTED_AT, *sizes)
         self._n_drawn = len(asked.history) - self._n_begun
@@ -222,13 +225,27 @@ class SessionDrafts:
         self._seconds += seconds
         return Draft(self._arrays["tokens"][:n_nodes].copy(), self._arrays["parents"][:n_nodes].copy())
 
+    def reach(self, asked: DraftRequest, most: int) -> int:
+        """How many tokens the draft model may add to the tree, at most `most`."""
+        assert self._follower is not None
+        return self._follower.reach(asked.text, min(most, asked.most - 1, asked.deepest, MOST_CHAINED))
+
+    def use_chain(self) -> None:
+        """Let the tree grow from what the draft model proposes too, if it was run for this text."""
+        if self._chain is not None and self._chain.n_rows:
+            self._use(self._with_model, len(self._shared.draft_sources))
+
+    def _use(self, acceptance: AcceptanceEstimator, n_draft_sources: int) -> None:
+        """Grow trees from the first draft sources, by what is known of their candidates."""
+        self._fields["acceptance"], self._fields["n_draft_sources"] = acceptance.address, n_draft_sources
+        self._uses_chain = acceptance is not self._acceptance
+
     def offer(self, rounds: DraftRounds, asked: DraftRequest, most: int) -> Offer:
         """What the tree without the draft model gives, for the draft model to add up to `most` tokens to."""
         assert self._follower is not None
         assert self._chain is not None
-        most = min(most, asked.most - 1, asked.deepest, MOST_CHAINED)
         own = self._follower, self._chain, asked.history, most, asked.n_pages
-        draws = Draws(self._acceptance, self._noise, self._n_drawn, self._settings)
+        draws = Draws(self._with_model, self._noise, self._n_drawn, self._settings)
         return Offer(*own, self.expected, self.drafted(0.0), *rounds.chances(draws), draws)
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:

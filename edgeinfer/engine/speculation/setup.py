@@ -22,6 +22,7 @@ from edgeinfer.engine.speculation.files import DraftFolder, file_texts
 from edgeinfer.engine.speculation.heads import HeadInFile
 from edgeinfer.engine.speculation.priming import Priming
 from edgeinfer.engine.speculation.records import MOST
+from edgeinfer.engine.speculation.self_draft import SelfDraft, drafts_itself, self_budget
 from edgeinfer.errors import DoesNotFit, UnsupportedModel
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.jit.library import KernelLibrary
@@ -121,6 +122,8 @@ def drafts_for(
             folder += f"-{draft_model.fingerprint}"  # what is learned with it is useless without it
         except DoesNotFit as reason:
             notices += (f"nothing is drafted by {model_path.name}: {reason}",)
+    elif drafts_itself(executor, load):
+        draft_model = SelfDraft(executor, fingerprint, tokenizer.n_tokens, self_budget(load))
     fixed, branches = _fixed(load.spec), executor.limits.branches
     given = library, tokenizer.n_tokens, costs, fixed, progress, draft_model
     drafts = ModelDrafts(*given, branches=branches, may_rest=load.spec == "auto" and not load.verify_cost)

@@ -21,7 +21,7 @@ from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.registry import Registry
 
 LOOPS = "edgeinfer.engine.speculation.loops"
-DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter", skip=("draft_model", "trained_head"))
+DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter", skip=("draft_model", "self_draft", "trained_head"))
 FIRST_CAPACITY = 4096
 MOST_TOKENS = 1 << 18
 """A log that would grow longer than this with a new text starts anew."""

@@ -73,3 +73,16 @@ def test_shared_pages_are_summarised_for_both() -> None:
     pages = cache.pages(sequence).tolist()
     together = batch(sequence, 3 * PAGE + 5).within(256), batch(twin, 3 * PAGE + 5).within(256), batch(plain, 4 * PAGE)
     assert due(cache, *together) == sorted(pages[1:3])
+
+
+def test_a_branch_that_is_freed_leaves_the_summaries_of_what_it_shared() -> None:
+    cache = KVCache(20, 1000)
+    sequence = grown(cache, 3 * PAGE + 62)
+    twin, pages = cache.branch(sequence), cache.pages(sequence).tolist()
+    assert due(cache, batch(twin, 3 * PAGE + 62, 3).within(256)) == sorted(pages[1:3])
+    own = cache.pages(twin).tolist()[3]
+    assert due(cache, batch(twin, 4 * PAGE + 1).within(256)) == [own]  # complete, and the branch's alone
+    cache.free(twin)
+    twin = cache.branch(sequence)
+    assert due(cache, batch(twin, 3 * PAGE + 62, 3).within(256)) == []
+    assert due(cache, batch(twin, 4 * PAGE + 1).within(256)) == [cache.pages(twin).tolist()[3]]

@@ -1,0 +1,335 @@
+"""A model that drafts for itself: it changes no answer, gives back what it takes, and is used for long texts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.loading import load
+from edgeinfer.engine.scheduler.stream import TextStream
+from edgeinfer.engine.speculation.draft_rounds import DraftRounds
+from edgeinfer.engine.speculation.self_draft import LEAST_DEPTH, USUAL_BUDGET, SelfDraft
+from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit
+from edgeinfer.graph.step import Batch, Floats
+from tests.conftest import write_tiny_llama
+from tests.golden.goldens import DATA
+from tests.head_files import write_with_head
+
+BUDGET = 192
+CONTEXT = 1024
+LONG = "the rain in the inn and a hen in the tin then " * 22
+FREE = {2: 1.0, 64: 1.0}
+"""Passes that cost the same whatever they check."""
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"temperature": 0},
+    {"temperature": 0.8, "top_p": 0.95, "seed": 3, "repeat_penalty": 1.2},
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llama(tmp_path_factory.mktemp("long") / "tiny.gguf", context=4096)
+
+
+def opened(path: Path, **how: Any) -> LLM:
+    """A model with a long context; `how`: other options."""
+    return load(path, **{"device": "cpu", "threads": 1, "n_context": CONTEXT, **how})
+
+
+def self_draft_of(llm: LLM) -> SelfDraft:
+    """What drafts for an open model, which is itself."""
+    assert llm.drafts is not None
+    assert isinstance(llm.drafts.draft_model, SelfDraft)
+    return llm.drafts.draft_model
+
+
+def read(stream: TextStream) -> tuple[int, ...]:
+    """The tokens of an answer, after reading it."""
+    stream.read()
+    return stream.tokens
+
+
+def n_proposed(stream: TextStream) -> int:
+    """How many tokens of its drafts are the model's own."""
+    assert stream.stats is not None
+    assert stream.stats.draft is not None
+    return stream.stats.draft.sources["self"].proposed
+
+
+def watched(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    """The batches with budgets that a model evaluates from now on."""
+    executor, found = llm._pool.executor, list[Batch]()
+    evaluate = executor.evaluate
+
+    def noted(batch: Batch) -> Floats:
+        if batch.budgets is not None:
+            found.append(batch)
+        return evaluate(batch)
+
+    monkeypatch.setattr(executor, "evaluate", noted)
+    return found
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("how", [{}, {"kv": "q8"}, {"kv": "q4"}, {"device": "reference"}], ids=str)
+def test_no_answer_changes(model: Path, home: Path, how: dict[str, Any], options: dict[str, Any]) -> None:
+    with opened(model, spec="off", **how) as llm:
+        plain = read(llm.complete(LONG, max_tokens=60, **options))
+    for spec in (2, 6, "on"):
+        with opened(model, spec=spec, verify_cost=FREE, self_draft=BUDGET, **how) as llm:
+            stream = llm.complete(LONG, max_tokens=60, **options)
+            assert read(stream) == plain
+            if spec != "on":  # which weighs what rounds take
+                assert n_proposed(stream) > 20
+                assert self_draft_of(llm).n_passes > 20
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("parallel", [2, 4])
+def test_answers_that_share_passes_are_drafted_in_one_batch(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch, parallel: int, options: dict[str, Any]
+) -> None:
+    texts = [LONG, f"a {LONG}", "a hen", f"then {LONG}"]  # of which one is too short
+    with opened(model, spec="off") as llm:
+        plain = [read(llm.complete(text, max_tokens=30, **options)) for text in texts]
+    with opened(model, spec=4, self_draft=BUDGET, n_sessions=4) as llm:
+        rounds = watched(llm, monkeypatch)
+        found = {each.number: each for each in llm.batch(texts, parallel=parallel, max_tokens=30, **options)}
+        assert [found[number].tokens for number in range(len(texts))] == plain
+        assert max(len(set(each.sequences.tolist())) for each in rounds) == min(parallel, 3)
+        assert all((each.budgets == BUDGET).all() for each in rounds)
+        assert llm._pool.executor.n_free_pages >= 4
+
+
+def test_what_it_proposes_is_mostly_right(model: Path, home: Path) -> None:
+    """With a budget of half of the text, of which it chooses the heaviest part."""
+    with opened(model, spec=5, self_draft=BUDGET) as llm:
+        stream = llm.complete(LONG, max_tokens=80, temperature=0)
+        stream.read()
+    assert stream.stats is not None
+    assert stream.stats.draft is not None
+    own = stream.stats.draft.sources["self"]
+    assert own.accepted > own.proposed / 2
+
+
+def test_auto_leaves_short_texts_alone_and_drafts_for_long_ones(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DraftRounds, "_round_s", lambda self, n_texts: 0.05 * self._costs.unit_s)
+    with opened(model, spec="off", n_context=2048) as llm:
+        texts = ["the rain", LONG, 3 * LONG]
+        plain = [read(llm.complete(text, max_tokens=60, temperature=0)) for text in texts]
+        n_tokens = [len(llm.tokenize(text)) + 60 for text in texts]
+    assert n_tokens[1] < LEAST_DEPTH * USUAL_BUDGET < n_tokens[2]
+    with opened(model, n_context=2048, verify_cost=FREE) as llm:
+        rounds, proposed = watched(llm, monkeypatch), list[int]()
+        for text, tokens in zip(texts, plain, strict=True):
+            stream = llm.complete(text, max_tokens=60, temperature=0)
+            assert read(stream) == tokens
+            proposed.append(n_proposed(stream))
+        assert proposed[:2] == [0, 0]
+        assert proposed[2] > 10
+        assert all((each.budgets == USUAL_BUDGET).all() for each in rounds)
+
+
+def test_rounds_that_take_as_long_as_passes_are_not_run(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DraftRounds, "_round_s", lambda self, n_texts: self._costs.unit_s)
+    with opened(model, n_context=2048, verify_cost=FREE, history=False) as llm:
+        rounds = watched(llm, monkeypatch)
+        llm.complete(3 * LONG, max_tokens=100, temperature=0).read()
+        assert len(rounds) == 1  # to know what a round takes
+
+
+def test_texts_without_it_are_drafted_for_as_if_there_were_none(model: Path, home: Path) -> None:
+    """Whether a model may draft for itself changes no tree of a text that it is not run for."""
+    found = []
+    for how in ({"self_draft": "off"}, {"self_draft": 448}):
+        with opened(model, spec=8, **how) as llm, llm.session() as session:
+            for options in OPTIONS:
+                stream = session.complete("the rain in the inn", max_tokens=120, **options)
+                stream.read()
+                assert stream.stats is not None
+                assert stream.stats.draft is not None
+                sources = stream.stats.draft.sources
+                found.append((stream.tokens, {name: each for name, each in sources.items() if name != "self"}))
+    assert found[:2] == found[2:]
+
+
+@pytest.mark.parametrize("name", ["gemma3-q8_0.gguf", "lfm2-q8_0.gguf", "converted/qwen35-bf16.gguf"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_windows_and_states(name: str, options: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(DATA / name, spec="off") as llm:
+        n_words = 420
+        prompt = (llm.tokenize("the rain in the inn and a hen in the tin then ") * 60)[:n_words]
+        plain = read(llm.complete(llm.detokenize(prompt), max_tokens=80, **options))
+    with opened(DATA / name, spec=4, self_draft=BUDGET) as llm:
+        rounds = watched(llm, monkeypatch)
+        with llm.session() as session:
+            stream = session.complete(llm.detokenize(prompt), max_tokens=80, **options)
+            assert read(stream) == plain
+        assert len(rounds) > 10
+
+
+def state_of(llm: LLM) -> tuple[object, ...]:
+    """What a model's cache contains, apart from keys and values."""
+    cache = llm._pool.executor._cache  # type: ignore[attr-defined]
+    sequences = {number: (list(each.pages), each.n_cached) for number, each in cache._sequences.items()}
+    return sequences, sorted(cache._free), list(cache._references), dict(cache._pending)
+
+
+def test_rounds_leave_the_cache_as_it_was(model: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, states = DraftRounds.ask, list[bool]()
+    with opened(model, spec=4, self_draft=BUDGET, n_sessions=2) as llm:
+
+        def compared(*given: Any) -> bool:
+            before = state_of(llm)
+            found = ask(*given)
+            states.append(state_of(llm) == before)
+            return found
+
+        monkeypatch.setattr(DraftRounds, "ask", compared)
+        n_free = llm._pool.executor.n_free_pages
+        with llm.session() as session:
+            session.complete(LONG, max_tokens=100, temperature=0).read()  # over the end of a page
+        assert llm._pool.executor.n_free_pages == n_free
+    assert len(states) > 20
+    assert all(states)
+
+
+def test_a_saved_cache_is_the_same(model: Path, home: Path, tmp_path: Path) -> None:
+    saved = []
+    for how in ({"spec": "off"}, {"spec": 6, "self_draft": BUDGET}):
+        with opened(model, **how) as llm, llm.session() as session:
+            session.complete(LONG, max_tokens=70, temperature=0).read()
+            session.save(tmp_path / "saved")
+            saved.append((tmp_path / "saved").read_bytes())
+    assert saved[0] == saved[1]
+
+
+@pytest.mark.parametrize("breaks_off", ["stop", "close", "interrupt"])
+def test_an_answer_may_end_at_any_point(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch, breaks_off: str
+) -> None:
+    with opened(model, spec="off") as llm:
+        plain = read(llm.complete(LONG, max_tokens=60, temperature=0))
+    with opened(model, spec=4, self_draft=BUDGET) as llm:
+        executor, n_rounds = llm._pool.executor, 0
+        evaluate, n_free = executor.evaluate, executor.n_free_pages
+        session = llm.session()
+        stream = session.complete(LONG, max_tokens=60, temperature=0)
+
+        def breaking(batch: Batch) -> Floats:
+            nonlocal n_rounds
+            n_rounds += batch.budgets is not None
+            if n_rounds == 5 and batch.budgets is not None:
+                if breaks_off == "interrupt":
+                    raise KeyboardInterrupt
+                (stream.stop if breaks_off == "stop" else session.stop)()
+            return evaluate(batch)
+
+        monkeypatch.setattr(executor, "evaluate", breaking)
+        if breaks_off == "interrupt":
+            with pytest.raises(KeyboardInterrupt):
+                stream.read()
+        else:
+            stream.read()
+            assert len(stream.tokens) < 60
+        monkeypatch.undo()
+        assert len(executor._cache._sequences) == 1  # type: ignore[attr-defined]
+        if breaks_off != "close":
+            assert read(session.complete(LONG, max_tokens=60, temperature=0)) == plain
+        session.close()
+        assert executor.n_free_pages == n_free
+
+
+@pytest.mark.parametrize("failure", [DeviceFailed("it broke down"), MemoryError(), DoesNotFit("no pages")])
+def test_rounds_that_fail_are_left_out_and_the_answer_goes_on(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    with opened(model, spec="off") as llm:
+        plain = read(llm.complete(LONG, max_tokens=30, temperature=0))
+    with opened(model, spec=4, self_draft=BUDGET) as llm:
+        executor, asked = llm._pool.executor, list[Batch]()
+        evaluate = executor.evaluate
+
+        def failing(batch: Batch) -> Floats:
+            if batch.budgets is None:
+                return evaluate(batch)
+            asked.append(batch)
+            raise failure
+
+        monkeypatch.setattr(executor, "evaluate", failing)
+        assert read(llm.complete(LONG, max_tokens=30, temperature=0)) == plain
+        assert len(asked) == 1
+        assert len(executor._cache._sequences) <= 1  # type: ignore[attr-defined]  # what is kept of the answer
+
+
+def test_a_context_that_is_nearly_full(model: Path, home: Path) -> None:
+    with opened(model, spec="off", n_context=512) as llm:
+        prompt = llm.detokenize(llm.tokenize(LONG)[:480])
+        plain = read(llm.complete(prompt, max_tokens=None, temperature=0))
+    with opened(model, spec=8, n_context=512, self_draft=BUDGET) as llm:
+        stream = llm.complete(prompt, max_tokens=None, temperature=0)
+        assert read(stream) == plain
+        assert n_proposed(stream) > 5
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"self_draft": 100}, "self_draft cannot be 100: it must be auto, off, or a number of tokens from 192 on"),
+        ({"self_draft": BUDGET, "device": "null"}, "use --device cpu"),
+        ({"self_draft": BUDGET, "isolate": True}, "without --isolate"),
+        ({"self_draft": BUDGET, "n_context": 384}, "the context of 384 tokens is not 2 times as long"),
+        ({"self_draft": BUDGET, "draft_from": ["itself"]}, "a draft model or trained head takes its place"),
+        ({"self_draft": BUDGET, "approx": "kv=512"}, "--approx kv limits what all tokens attend to"),
+    ],
+)
+def test_what_cannot_be_is_refused(model: Path, home: Path, how: dict[str, Any], message: str) -> None:
+    if "draft_from" in how:
+        how = {**how, "draft_from": [model]}
+    with pytest.raises(BadSetting, match=message):
+        opened(model, **how).close()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"self_draft": "off"},
+        {"spec": "off"},
+        {"spec": 6},
+        {"n_context": LEAST_DEPTH * USUAL_BUDGET},
+        {"isolate": True},
+        {"approx": "kv=512"},
+        {"ram_bytes": 300_000},
+    ],
+    ids=str,
+)
+def test_where_it_is_not_used(model: Path, home: Path, how: dict[str, Any]) -> None:
+    with opened(model, **{"n_context": 2048, **how}) as llm:
+        assert llm.drafts is None or llm.drafts.draft_model is None
+
+
+def test_it_takes_the_place_of_a_head_in_the_file_if_it_is_asked_for(tmp_path: Path, home: Path) -> None:
+    path = write_with_head(DATA / "converted" / "qwen35-bf16.gguf", tmp_path / "head.gguf", seed=4)
+    with opened(path, spec=4) as llm:
+        assert not isinstance(llm.drafts and llm.drafts.draft_model, SelfDraft)
+    with opened(path, spec=4, self_draft=BUDGET) as llm:
+        self_draft_of(llm)
+
+
+def test_adapters_and_texts_that_go_back(model: Path, home: Path) -> None:
+    """A session whose text is cut and goes on otherwise drafts from what is cached then."""
+    prompts = [LONG, f"{LONG} and more", LONG[:-60], f"a {LONG}"]
+
+    def answers(**how: Any) -> list[Sequence[int]]:
+        with opened(model, **how) as llm, llm.session() as session:
+            return [read(session.complete(each, max_tokens=20, temperature=0)) for each in prompts]
+
+    assert answers(spec=5, self_draft=BUDGET) == answers(spec="off")
