@@ -229,6 +229,11 @@ class ScheduledSequence:
             self.end()
             raise
 
+    def note_restored(self, n_tokens: int) -> None:
+        """Note that so many tokens of the prompt came from disk; reading the others begins now."""
+        self.n_from_disk, self.n_reused = n_tokens, self.cached.n_cached
+        self._meter.begin_reading()
+
     def cancel(self) -> None:
         """Evaluate nothing more: a pass was interrupted, or a stop was requested."""
         self._finish_reason = self._finish_reason or "cancelled"
