@@ -49,6 +49,7 @@ class DiskPrefixes:
         self._shared: list[int] = []
         self._writer = PrefixWriter(pool, pages, store, self._root, is_busy)
         pool.gives_up = self._writer.keep_copy
+        self._root(pool.scales)  # the first answer does not wait for it
 
     def is_coming(self, cached: CachedSequence, prompt: Sequence[int], scales: Scales, n_cached: int) -> bool:
         """Whether a sequence should wait to begin, as what is on disk of its prompt is being read; begins to read it.

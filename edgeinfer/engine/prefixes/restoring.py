@@ -1,8 +1,7 @@
 """Putting prefixes from disk into sequences: the meeting of the store with the cache.
 
-In: a sequence with what memory has of its prompt, and the prompt. Out: pages that are being read, which needs no
-lock; then the same sequence with more of its prompt, as much as the store has. What is damaged ends the prefix there;
-the rest of the text is read as usual.
+In: a prompt, and how much of it memory has. Out: what the store has beyond that, which is being read while others use
+the engine; then a sequence with it. What is damaged ends the prefix there; the rest of the text is read as usual.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from edgeinfer.graph.step import PAGE
 LEAST_TOKENS = 256
 """Fewest tokens that are kept on disk, and put back."""
 LEAST_GAINED = 16
-"""Fewest tokens beyond those in memory that are put back: as few are read as quickly."""
-
+"""Fewest tokens beyond those in memory that are put back: fewer are read as quickly."""
 
 Root = Callable[[tuple[float, ...]], bytes]
 """The root of keys for given scales of LoRA adapters."""
@@ -33,15 +31,14 @@ Root = Callable[[tuple[float, ...]], bytes]
 
 @dataclass(slots=True)
 class ComingPrefix:
-    """The first `n_tokens` tokens of a prompt in the store, whose pages from number `first` on are being read.
+    """The first `n_tokens` tokens of a prompt in the store, which are being read from page number `first` on.
 
-    `parts`: all their pages. `checkpoint`: what is needed to go on after them, if anything is. Close it, or use `with`.
+    `parts`: all pages, and after them the checkpoint if one is needed. Close it, or use `with`.
     """
 
     n_tokens: int
     found: FoundPages
     parts: Sequence[tuple[PartsFile, int]]
-    checkpoint: memoryview | None
     first: int
     reading: PartsReader
 
@@ -57,7 +54,7 @@ class ComingPrefix:
         self.found.close()
 
     def from_page(self, n_own: int) -> Iterator[tuple[int, memoryview]]:
-        """Number and contents of each page from `n_own` on, each valid until the next. Raises as `PartsReader`."""
+        """Number and contents of each part from `n_own` on, each valid until the next. Raises as `PartsReader`."""
         if n_own < self.first:
             self.reading.close()
             self.first, self.reading = n_own, PartsReader(self.parts[n_own:])
@@ -79,14 +76,12 @@ def coming_prefix(
     keys = page_keys(root, text)
     found = store.find(keys, [text[start : start + PAGE] for start in range(0, n_most, PAGE)])
     try:
-        n_tokens, checkpoint = _resumable(pages, store, keys, found, least)
+        n_tokens, parts = _resumable(pages, store, keys, found, least)
         if n_tokens < least:
             found.close()
             return None
-        first, parts = n_cached // PAGE, found.pages[: n_tokens // PAGE]
-        if n_tokens % PAGE and found.next_page is not None:
-            parts = [*parts, found.next_page]
-        return ComingPrefix(n_tokens, found, parts, checkpoint, first, PartsReader(parts[first:], ahead_bytes))
+        first = n_cached // PAGE
+        return ComingPrefix(n_tokens, found, parts, first, PartsReader(parts[first:], ahead_bytes))
     except BaseException:
         found.close()
         raise
@@ -109,33 +104,37 @@ def put_back(
     n_own = cached.cut(cached.n_cached // PAGE * PAGE) // PAGE
     if not _extended(cached, prompt[: prefix.n_tokens], pages, make_room):
         return 0
-    sequence, n_done, is_whole = cached.settle(), n_own, False
+    sequence, n_pages, n_done = cached.settle(), pages_for(prefix.n_tokens), n_own
+    is_whole = False  # but if only pages are needed, what is there of them
     try:
         for number, content in store.verified(prefix.from_page(n_own)):
-            pages.write(sequence, number, _bytes(content)[None])
+            if number < n_pages:
+                pages.write(sequence, number, _bytes(content)[None])
+            else:
+                pages.write_checkpoint(sequence, n_own, _bytes(content))
             n_done = number + 1
-        if prefix.checkpoint is None:
-            is_whole = not pages.needs_checkpoints
-        elif n_done == len(prefix.parts):
-            pages.write_checkpoint(sequence, n_own, _bytes(prefix.checkpoint))
-            is_whole = True
+        is_whole = n_done == len(prefix.parts)
     finally:
-        if n_done < len(prefix.parts) or not is_whole:
-            cached.cut((n_done if is_whole else n_own) * PAGE)
+        if not is_whole:
+            cached.cut(min((n_own if pages.needs_checkpoints else n_done) * PAGE, cached.n_cached))
     return max(0, cached.n_cached - n_own * PAGE)
 
 
 def _resumable(
     pages: CachedPages, store: PrefixStore, keys: Sequence[str], found: FoundPages, least: int
-) -> tuple[int, memoryview | None]:
-    """The most tokens after which a text with these keys can be continued, and the checkpoint there if it needs one."""
+) -> tuple[int, Sequence[tuple[PartsFile, int]]]:
+    """The most tokens after which a text with these keys can be continued, and the parts that this needs."""
     if not pages.needs_checkpoints:
-        return len(found) * PAGE + found.n_next, None
+        n_next = 0 if found.next_page is None else found.n_next
+        return len(found) * PAGE + n_next, [*found.pages, *([found.next_page] if found.next_page and n_next else [])]
     for n_pages in range(len(found), pages_for(least) - 1, -1):
-        checkpoint = store.checkpoint(keys[n_pages - 1]) if store.has_checkpoint(keys[n_pages - 1]) else None
-        if checkpoint is not None and len(checkpoint) == pages.checkpoint_bytes(n_pages):
-            return n_pages * PAGE, checkpoint
-    return 0, None
+        key = keys[n_pages - 1]
+        if store.has_checkpoint(key):
+            checkpoint = store.checkpoint(key, pages.checkpoint_bytes(n_pages))
+            if checkpoint is not None:
+                found.files.append(checkpoint)
+                return n_pages * PAGE, [*found.pages[:n_pages], (checkpoint, 0)]
+    return 0, ()
 
 
 def _extended(cached: CachedSequence, text: Sequence[int], pages: CachedPages, make_room: Callable[[], bool]) -> bool:

@@ -110,17 +110,18 @@ class PrefixStore:
         """Whether there is a checkpoint after the page with this key."""
         return (self._folder / f"{key}{CHECKPOINT}").exists()
 
-    def checkpoint(self, key: str) -> memoryview | None:
-        """The checkpoint after the page with this key, if it is there and intact. Counts as use of it."""
+    def checkpoint(self, key: str, n_bytes: int) -> PartsFile | None:
+        """The file, to be closed, whose only part is the checkpoint after the page with this key. Counts as use of it.
+
+        None unless it is there with so many bytes.
+        """
         file = self._opened(key + CHECKPOINT)
         if file is None:
             return None
-        with file:
-            if file.names == [key] and file.size(0):
-                with PartsReader([(file, 0)]) as reading:
-                    for content in self.verified(iter(reading)):
-                        _touch(file.path)
-                        return memoryview(bytes(content))
+        if file.names == [key] and file.size(0) == n_bytes:
+            _touch(file.path)
+            return file
+        file.close()
         delete(file.path)
         return None
 
