@@ -1,6 +1,6 @@
 """Keys of pages: each names the whole text up to its end, and everything that its keys and values depend on.
 
-In: the identity of what reads texts (model, device, KV format …), scales of LoRA adapters, tokens. Out: a root, and one
+In: the identity of what reads texts (model, device, KV format …), scales of LoRA adapters, tokens. Out: a root, and a
 key per page: the hash of the key before and of the page's tokens. Equal keys mean equal contents, bit for bit. A page's
 name is its key with its tokens, of which another text may share only the first.
 """
