@@ -207,7 +207,7 @@ class FaceSettings:
     )
     snapshots: str = option(
         "1GB",
-        "Disk space for saved KV caches of chats, which then open at once; 0 disables it.",
+        "Disk space for KV caches of chats, with models that keep no prefixes; 0: chats leave no prefixes either.",
         disk_space,
         "SIZE",
     )

@@ -82,11 +82,11 @@ def test_a_message_with_special_tokens_is_told(tiny_model: Path, given: tuple[st
     )
 
 
-def test_the_question_comes_from_stdin_or_goes_before_it(tiny_model: Path, tmp_path: Path) -> None:
+def test_the_question_comes_from_stdin_or_goes_after_it(tiny_model: Path, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("an inn\n")
     answer = expected(tiny_model, QUESTION) + "\n"
     assert out(greedy(tiny_model, stdin="the rain\n")) == answer
-    document = expected(tiny_model, [{"role": "user", "content": "hen:\n\nan inn\n\nthe rain"}]) + "\n"
+    document = expected(tiny_model, [{"role": "user", "content": "an inn\n\nthe rain\n\nhen:"}]) + "\n"
     assert out(greedy(tiny_model, "hen:", "-f", "note.txt", stdin="the rain\n")) == document
     instructed = expected(tiny_model, [{"role": "system", "content": "inner"}, *QUESTION]) + "\n"
     assert out(greedy(tiny_model, "the rain", "--system", "inner")) == instructed
@@ -97,7 +97,7 @@ def test_a_question_needs_no_quotes(tiny_model: Path) -> None:
     assert out(greedy(tiny_model, "the", "rain")) == answer
     result = run(tiny_model, "--temp", "0", "the", "--max-tokens", "12", "rain")  # options between the words
     assert out(result) == answer
-    dashed = expected(tiny_model, [{"role": "user", "content": "an --inn -x\n\nthe rain"}]) + "\n"
+    dashed = expected(tiny_model, [{"role": "user", "content": "the rain\n\nan --inn -x"}]) + "\n"
     assert out(greedy(tiny_model, "an", "--", "--inn", "-x", stdin="the rain\n")) == dashed
 
 

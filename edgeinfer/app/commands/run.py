@@ -41,14 +41,19 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="QUESTION",
-            help="Prompt, with or without quotes. Standard input is used if omitted, or is appended as a document. "
+            help="Prompt, with or without quotes. Standard input is used if omitted, or goes before it as a document. "
             "Everything after -- is part of the prompt.",
             show_default=False,
         ),
     ] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Append a text file to the prompt; repeatable."),
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Put a text file before the question, with --raw after it; repeatable.",
+        ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Complete the prompt without a chat template.")] = False,
     stop: Annotated[
@@ -206,15 +211,20 @@ def _messages(text: str, settings: Settings) -> list[dict[str, str]]:
 
 
 def _prompt(prompt: str | None, files: list[Path], *, raw: bool) -> str:
-    """The argument, the files and standard input, in this order. Raises EdgeInferError; exits 2 when there is none."""
+    """The files, standard input and the argument, in this order. Raises EdgeInferError; exits 2 when there is none.
+
+    Documents come first, so that the next question about them finds them read. Not with `raw`, where the end of the
+    text is what goes on: then the argument is the beginning.
+    """
     from edgeinfer.app.command_line.options import argument_or_stdin
 
-    parts = [prompt] if prompt is not None else []
-    parts += [_read(path) for path in files]
+    parts = [_read(path) for path in files]
     if sys.stdin is not None and not sys.stdin.isatty():
         piped = argument_or_stdin(None)
-        if piped.strip() or not parts:
+        if piped.strip() or not (parts or prompt is not None):
             parts.append(piped)
+    asked = [prompt] if prompt is not None else []
+    parts = [*asked, *parts] if raw else [*parts, *asked]
     if not parts:
         raise Misuse("there is no question; such as: edgeinfer run what is the capital of France")
     if not any(part.strip() for part in parts):

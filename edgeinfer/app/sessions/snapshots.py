@@ -1,9 +1,10 @@
 """Saved KV caches of chats, so that a long chat need not be prefilled again when it is reopened.
 
-In: an engine's session, the number of a chat, the fingerprint of the model. Out: files in one folder, and notices. A
-snapshot only saves time: one that is damaged, of another model or of another version is deleted and ignored, and a
-prompt that differs reuses the common prefix. Raises nothing: a failed write is a notice. Knows no database and no
-screens.
+For models of which no prefixes are kept on disk: on devices whose passes are not batch-invariant, in other programs
+and processes. In: an engine's session, the number of a chat, the fingerprint of the model. Out: files in one folder,
+and notices. A snapshot only saves time: one that is damaged, of another model or of another version is deleted and
+ignored, and a prompt that differs reuses the common prefix. Raises nothing: a failed write is a notice. Knows no
+database and no screens.
 """
 
 from __future__ import annotations
@@ -82,6 +83,11 @@ class Snapshots:
     def forget(self, chat: int) -> None:
         """Delete the snapshots of a chat."""
         self._forget_others(chat, None)
+
+    def forget_model(self, fingerprint: str) -> None:
+        """Delete the snapshots of all chats with a model."""
+        for path in self.folder.glob(f"*-{fingerprint[:32]}{ENDING}"):
+            _delete(path)
 
     def clear(self) -> int:
         """Delete all snapshots; return the bytes freed."""

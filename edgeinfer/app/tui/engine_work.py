@@ -119,11 +119,6 @@ class EngineWork:
     def _model(self) -> EngineModel | None:
         return None if self._loaded is None else self._loaded.model
 
-    @property
-    def _used_snapshots(self) -> Snapshots | None:
-        """Where chats are saved whole; None if the model keeps prefixes of them on disk by itself."""
-        return None if self._model is None or self._model.info.keeps_prefixes else self._snapshots
-
     def stop(self) -> None:
         """Stop the running request within one step."""
         stream = self.stream
@@ -247,25 +242,31 @@ class EngineWork:
                 raise ModelNotFound(download.refused)
 
     def _enter(self, chat: int | None) -> None:
-        """Save the KV cache of the current chat, and restore that of another one."""
+        """Save the KV cache of the current chat, and restore that of another one.
+
+        A model that keeps prefixes needs none but those that earlier versions have saved, and these once.
+        """
         if chat == self._chat:
             return
         self._leave_chat()
         self._chat = chat
-        snapshots = self._used_snapshots
+        snapshots = self._snapshots
         if chat is None or self._session is None or self._model is None or snapshots is None:
             return
         n_tokens = snapshots.restore(self._session, chat, self._model.info.fingerprint)
         if n_tokens:
             self._post(ChatRestored(chat, n_tokens))
+        if self._model.info.keeps_prefixes:
+            snapshots.forget_model(self._model.info.fingerprint)
 
     def _leave_chat(self) -> None:
         """Save the KV cache of the current chat."""
         chat, self._chat = self._chat, None
-        snapshots = self._used_snapshots
+        snapshots = self._snapshots
         if chat is None or self._session is None or self._model is None or snapshots is None:
             return
-        if notice := snapshots.keep(self._session, chat, self._model.info.fingerprint):
+        info = self._model.info  # with prefixes on disk, what was read of the chat is there already
+        if not info.keeps_prefixes and (notice := snapshots.keep(self._session, chat, info.fingerprint)):
             self._post(Notified(notice))
 
     def _close_model(self) -> None:

@@ -67,7 +67,7 @@ def opened(
     snapshots = Snapshots(path.parent / "snapshots", snapshot_bytes(tuning.settings.face.snapshots))
     kept, unsaved = _kept_chats(path)
     with kept as store, Autosave(store) as autosave:
-        open_kept = open_unsaved if unsaved else open_model
+        open_kept = open_unsaved if unsaved or not snapshots.cap_bytes else open_model
         state = AppState(store, autosave, tuning, Personas(), opening or open_kept, path.parent)
         state.unsaved, state.snapshots, state.tools = unsaved, None if unsaved else snapshots, tools
         store.purge(KEPT_AFTER_DELETION_S)
@@ -109,7 +109,7 @@ def snapshot_bytes(text: str) -> int:
 
 
 def open_unsaved(settings: Settings, face: WatchedFace) -> LoadedModel:
-    """As `open_model`, for chats of which nothing is saved."""
+    """As `open_model`, for chats that are not saved, or of which nothing but the text is."""
     from edgeinfer.app.opening.loading import without_prefixes
 
     return open_model(without_prefixes(settings), face)

@@ -87,14 +87,14 @@ class CachedPages:
         windows.tell(kept)
         return kept.read(pages[self._seen(n_pages)]).reshape(-1)
 
-    def extend(self, sequence: int, n_pages: int) -> None:
-        """Count pages as cached from the end, at a whole page, up to so many; write them next, and the checkpoint.
+    def extend(self, sequence: int, n_tokens: int) -> None:
+        """Count tokens as cached from the end, at a whole page, up to so many; write pages next, and the checkpoint.
 
         Raises ContextOverflow or DoesNotFit, and then leaves the sequence as it is.
         """
         if self._states is not None:
             self._states[0].slots.check(1)
-        self._cache.extend(sequence, n_pages * PAGE)
+        self._cache.extend(sequence, n_tokens)
 
     def write(self, sequence: int, first: int, contents: Bytes) -> None:
         """Write contents of pages from the page `first` on: uint8[pages, page_bytes]."""

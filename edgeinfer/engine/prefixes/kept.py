@@ -15,12 +15,19 @@ from edgeinfer.engine.kv.saved_state import Value
 from edgeinfer.engine.prefixes.folders import folder_of
 from edgeinfer.engine.prefixes.keeping import PrefixWriter
 from edgeinfer.engine.prefixes.keys import root_key
-from edgeinfer.engine.prefixes.restoring import LEAST_TOKENS, restore
+from edgeinfer.engine.prefixes.restoring import LEAST_TOKENS, ComingPrefix, coming_prefix, put_back
 from edgeinfer.engine.prefixes.store import PrefixStore
+from edgeinfer.engine.requests.adapters import Scales
 from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.jit.cpu import this_cpu
+
+
+AHEAD_BYTES = 128 << 20
+"""Memory for pages of a prefix that are read while other answers go on."""
+MOST_AHEAD = 2
+"""Most prefixes that are read so."""
 
 
 class DiskPrefixes:
@@ -36,14 +43,48 @@ class DiskPrefixes:
     ) -> None:
         """`identity`: what contents of pages depend on besides tokens. `is_busy`: whether answers need the engine."""
         self._pages, self._store, self._identity = pages, store, identity
-        self._roots: dict[tuple[float, ...], bytes] = {}
-        self._last: dict[tuple[float, ...], list[int]] = {}  # the last of many prompts, by scales
+        self._roots: dict[Scales, bytes] = {}
+        self._ahead: dict[CachedSequence, ComingPrefix | None] = {}  # None: nothing is to be read
+        self._last: dict[Scales, list[int]] = {}  # the last of many prompts, by scales
         self._shared: list[int] = []
         self._writer = PrefixWriter(pool, pages, store, self._root, is_busy)
+        pool.gives_up = self._writer.keep_copy
+        self._root(pool.scales)  # the first answer does not wait for it
+
+    def is_coming(self, cached: CachedSequence, prompt: Sequence[int], scales: Scales, n_cached: int) -> bool:
+        """Whether a sequence should wait to begin, as what is on disk of its prompt is being read; begins to read it.
+
+        `n_cached`: how many tokens of the prompt memory has. `forget` it if it does not begin.
+        """
+        if cached not in self._ahead:
+            if sum(each is not None for each in self._ahead.values()) == MOST_AHEAD:
+                return True
+            self._ahead[cached] = self._coming(prompt, scales, n_cached, AHEAD_BYTES)
+        prefix = self._ahead[cached]
+        return prefix is not None and not prefix.reading.is_ahead
+
+    def forget(self, cached: CachedSequence) -> None:
+        """Drop what is being read for a sequence."""
+        prefix = self._ahead.pop(cached, None)
+        if prefix is not None:
+            prefix.close()
 
     def restore(self, cached: CachedSequence, prompt: Sequence[int], make_room: Callable[[], bool]) -> int:
-        """Continue a sequence along its prompt from disk; returns how many tokens that gave. As `restoring.restore`."""
-        return restore(cached, prompt, self._pages, self._store, self._root, make_room)
+        """Continue a sequence along its prompt from disk; returns how many tokens that gave. As `put_back`."""
+        prefix = self._ahead.pop(cached, None) or self._coming(prompt, cached.scales, cached.n_cached)
+        if prefix is None:
+            return 0
+        with prefix:
+            return put_back(cached, prompt, prefix, self._pages, self._store, make_room)
+
+    def _coming(
+        self, prompt: Sequence[int], scales: Scales, n_cached: int, ahead_bytes: int = 0
+    ) -> ComingPrefix | None:
+        """Begin to read what is on disk of a prompt; None also if memory or threads are short."""
+        try:
+            return coming_prefix(self._root(scales), prompt, n_cached, self._pages, self._store, ahead_bytes)
+        except (OSError, MemoryError, RuntimeError):
+            return None
 
     def note(self, cached: CachedSequence, prompt: Sequence[int]) -> None:
         """Note that an answer is over, and what it has read: it will be written."""
@@ -65,10 +106,12 @@ class DiskPrefixes:
         self._writer.finish()
 
     def close(self) -> None:
-        """Write what is noted, and end the thread that does so; may be called twice."""
+        """Write what is noted, and end the threads; may be called twice."""
+        for cached in tuple(self._ahead):
+            self.forget(cached)
         self._writer.close()
 
-    def _root(self, scales: tuple[float, ...]) -> bytes:
+    def _root(self, scales: Scales) -> bytes:
         if scales not in self._roots:
             self._roots[scales] = root_key(self._identity(), scales)
         return self._roots[scales]

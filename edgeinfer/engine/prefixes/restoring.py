@@ -1,18 +1,20 @@
 """Putting prefixes from disk into sequences: the meeting of the store with the cache.
 
-In: a sequence with what memory has of its prompt, and the prompt. Out: the same sequence with more pages, as many as
-the store has. What is damaged ends the prefix there; the rest of the text is read as usual.
+In: a prompt, and how much of it memory has. Out: what the store has beyond that, which is being read while others use
+the engine; then a sequence with it. What is damaged ends the prefix there; the rest of the text is read as usual.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from edgeinfer.engine.kv.cached_pages import Bytes, CachedPages
+from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.prefixes.keys import n_ids, page_keys
+from edgeinfer.engine.prefixes.parts_file import PartsFile, PartsReader
 from edgeinfer.engine.prefixes.store import FoundPages, PrefixStore
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.errors import ContextOverflow, DoesNotFit
@@ -20,58 +22,126 @@ from edgeinfer.graph.step import PAGE
 
 LEAST_TOKENS = 256
 """Fewest tokens that are kept on disk, and put back."""
+LEAST_GAINED = 16
+"""Fewest tokens beyond those in memory that are put back: fewer are read as quickly."""
 
 Root = Callable[[tuple[float, ...]], bytes]
 """The root of keys for given scales of LoRA adapters."""
 
 
-def restore(
+@dataclass(slots=True)
+class ComingPrefix:
+    """The first `n_tokens` tokens of a prompt in the store, which are being read from page number `first` on.
+
+    `parts`: all pages, and after them the checkpoint if one is needed. Close it, or use `with`.
+    """
+
+    n_tokens: int
+    found: FoundPages
+    parts: Sequence[tuple[PartsFile, int]]
+    first: int
+    reading: PartsReader
+
+    def __enter__(self) -> ComingPrefix:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End reading. Safe to call twice."""
+        self.reading.close()
+        self.found.close()
+
+    def from_page(self, n_own: int) -> Iterator[tuple[int, memoryview]]:
+        """Number and contents of each part from `n_own` on, each valid until the next. Raises as `PartsReader`."""
+        if n_own < self.first:
+            self.reading.close()
+            self.first, self.reading = n_own, PartsReader(self.parts[n_own:])
+        return ((number, content) for number, content in enumerate(self.reading, self.first) if number >= n_own)
+
+
+def coming_prefix(
+    root: bytes, prompt: Sequence[int], n_cached: int, pages: CachedPages, store: PrefixStore, ahead_bytes: int = 0
+) -> ComingPrefix | None:
+    """Begin to read what the store has of a prompt beyond `n_cached` tokens; None if that is not worth it.
+
+    `root`: of keys. `ahead_bytes`: memory for pages that are read before they are put back.
+    """
+    n_most = min(n_ids(prompt), len(prompt) - 1)  # at least one token is read, whose logits are needed
+    least = max(LEAST_TOKENS, n_cached + LEAST_GAINED)
+    if n_most < least:
+        return None
+    text = prompt[:n_most]
+    keys = page_keys(root, text)
+    found = store.find(keys, [text[start : start + PAGE] for start in range(0, n_most, PAGE)])
+    try:
+        n_tokens, parts = _resumable(pages, store, keys, found, least)
+        if n_tokens < least:
+            found.close()
+            return None
+        first = n_cached // PAGE
+        return ComingPrefix(n_tokens, found, parts, first, PartsReader(parts[first:], ahead_bytes))
+    except BaseException:
+        found.close()
+        raise
+
+
+def put_back(
     cached: CachedSequence,
     prompt: Sequence[int],
+    prefix: ComingPrefix,
     pages: CachedPages,
     store: PrefixStore,
-    root: Root,
     make_room: Callable[[], bool],
 ) -> int:
-    """Continue a sequence along a prompt with pages of the store; returns how many tokens they have.
+    """Continue a sequence, which has less of a prompt, with a prefix of it; returns how many tokens come from there.
 
-    The sequence has a prefix of the prompt. `make_room`: frees memory, if there is any that may be freed. Call with the
-    engine's lock held.
+    `make_room`: frees memory, if there is any that may be freed. Call with the engine's lock held.
     """
-    n_most = min(n_ids(prompt), len(prompt) - 1) // PAGE  # at least one token is read, whose logits are needed
-    least = max(LEAST_TOKENS, (cached.n_cached // PAGE + 1) * PAGE)
-    if n_most * PAGE < least:
+    if prefix.n_tokens < cached.n_cached + LEAST_GAINED:
         return 0
-    text = prompt[: n_most * PAGE]
-    keys = page_keys(root(cached.scales), text)
-    with store.find(keys) as found:
-        n_pages, checkpoint = _resumable(pages, store, keys[: len(found)], least // PAGE)
-        if n_pages * PAGE < least:
-            return 0
-        n_own = cached.cut(cached.n_cached // PAGE * PAGE) // PAGE
-        if not _extended(cached, text[: n_pages * PAGE], pages, make_room):
-            return 0
-        return _filled(cached, pages, store, found, (n_own, n_pages), checkpoint)
+    n_own = cached.cut(cached.n_cached // PAGE * PAGE) // PAGE
+    if not _extended(cached, prompt[: prefix.n_tokens], pages, make_room):
+        return 0
+    sequence, n_pages, n_done = cached.settle(), pages_for(prefix.n_tokens), n_own
+    is_whole = False  # but if only pages are needed, what is there of them
+    try:
+        for number, content in store.verified(prefix.from_page(n_own)):
+            if number < n_pages:
+                pages.write(sequence, number, _bytes(content)[None])
+            else:
+                pages.write_checkpoint(sequence, n_own, _bytes(content))
+            n_done = number + 1
+        is_whole = n_done == len(prefix.parts)
+    finally:
+        if not is_whole:
+            cached.cut(min((n_own if pages.needs_checkpoints else n_done) * PAGE, cached.n_cached))
+    return max(0, cached.n_cached - n_own * PAGE)
 
 
 def _resumable(
-    pages: CachedPages, store: PrefixStore, keys: Sequence[str], least: int
-) -> tuple[int, memoryview | None]:
-    """The most pages after which a text with these keys can be continued, and the checkpoint there if it needs one."""
+    pages: CachedPages, store: PrefixStore, keys: Sequence[str], found: FoundPages, least: int
+) -> tuple[int, Sequence[tuple[PartsFile, int]]]:
+    """The most tokens after which a text with these keys can be continued, and the parts that this needs."""
     if not pages.needs_checkpoints:
-        return len(keys), None
-    for n_pages in range(len(keys), least - 1, -1):
-        checkpoint = store.checkpoint(keys[n_pages - 1]) if store.has_checkpoint(keys[n_pages - 1]) else None
-        if checkpoint is not None and len(checkpoint) == pages.checkpoint_bytes(n_pages):
-            return n_pages, checkpoint
-    return 0, None
+        n_next = 0 if found.next_page is None else found.n_next
+        return len(found) * PAGE + n_next, [*found.pages, *([found.next_page] if found.next_page and n_next else [])]
+    for n_pages in range(len(found), pages_for(least) - 1, -1):
+        key = keys[n_pages - 1]
+        if store.has_checkpoint(key):
+            checkpoint = store.checkpoint(key, pages.checkpoint_bytes(n_pages))
+            if checkpoint is not None:
+                found.files.append(checkpoint)
+                return n_pages * PAGE, [*found.pages[:n_pages], (checkpoint, 0)]
+    return 0, ()
 
 
 def _extended(cached: CachedSequence, text: Sequence[int], pages: CachedPages, make_room: Callable[[], bool]) -> bool:
     """Take pages for a text that continues a sequence; returns whether there was room."""
     while True:
         try:
-            pages.extend(cached.settle(), len(text) // PAGE)
+            pages.extend(cached.settle(), len(text))
         except DoesNotFit:
             if not make_room():
                 return False
@@ -80,36 +150,6 @@ def _extended(cached: CachedSequence, text: Sequence[int], pages: CachedPages, m
         else:
             cached.count(text[cached.n_cached :])
             return True
-
-
-def _filled(
-    cached: CachedSequence,
-    pages: CachedPages,
-    store: PrefixStore,
-    found: FoundPages,
-    added: tuple[int, int],
-    checkpoint: memoryview | None,
-) -> int:
-    """Fill pages from the first number `added` up to the second; drops what cannot be filled.
-
-    Returns the tokens gained.
-    """
-    n_own, n_pages = added
-    sequence, n_done, is_whole = cached.settle(), n_own, False
-    try:
-        with closing(store.read(found.pages[n_own:n_pages])) as contents:
-            for content in contents:
-                pages.write(sequence, n_done, _bytes(content)[None])
-                n_done += 1
-        if checkpoint is None:
-            is_whole = not pages.needs_checkpoints
-        elif n_done == n_pages:
-            pages.write_checkpoint(sequence, n_own, _bytes(checkpoint))
-            is_whole = True
-    finally:
-        if n_done < n_pages or not is_whole:
-            cached.cut((n_done if is_whole else n_own) * PAGE)
-    return max(0, cached.n_cached - n_own * PAGE)
 
 
 def _bytes(content: memoryview) -> Bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from edgeinfer.engine.requests.sampling import LikeliestFinder
 from edgeinfer.engine.run.cached import CachedSequence
@@ -35,6 +35,8 @@ class Pool:
         self._closed = False
         self.finder: LikeliestFinder | None = None
         """Finds likely tokens of passes, if there is one. Usable by whoever has the lock."""
+        self.gives_up: Callable[[CachedSequence], object] = lambda _: None
+        """Called with a sequence that is about to lose its memory to others, under the lock."""
         self._rests_since = time.monotonic()
         self.n_readings = self.n_read = 0
         """Passes that read texts for embeddings, and their tokens."""
@@ -97,6 +99,7 @@ class Pool:
         """Take the memory of the least recently used idle sequence outside `kept`; returns whether there was one."""
         resting = next((other for other in self._members if other.rests and other not in kept), None)
         if resting is not None:
+            self.gives_up(resting)
             resting.forget()
         return resting is not None
 

@@ -158,7 +158,7 @@ class Admission:
         ]  # others would only take room from these
         n_for_prefix = 0
         for sequence in sorted(runnable, key=lambda each: (each.rank(now_s), each.number)):
-            if self._waits_for_prefix(sequence):
+            if self._waits_for_prefix(sequence) or self._waits_for_disk(sequence):
                 n_for_prefix += 1
                 if n_for_prefix == self._most_active:
                     return  # nothing more can start until that prefix has been read
@@ -194,9 +194,8 @@ class Admission:
     def _restore(self, sequence: ScheduledSequence) -> None:
         """Let an answer that begins have what is on disk of its prompt beyond what is in memory."""
         if self.on_disk is not None:
-            cached = sequence.cached
-            sequence.n_from_disk = self.on_disk.restore(cached, sequence.request.shareable, self.prefixes.give_up)
-            sequence.n_reused = cached.n_cached
+            restored = self.on_disk.restore(sequence.cached, sequence.request.shareable, self.prefixes.give_up)
+            sequence.note_restored(restored)
 
     def _waits_for_prefix(self, sequence: ScheduledSequence) -> bool:
         """Whether another answer of at least the same priority is reading a prefix that this one could share."""
@@ -216,6 +215,16 @@ class Admission:
         n_cached = self.prefixes.best(sequence.cached, prompt, sequence.request.scales)[1]
         others = ((each.request.prompt, each.cached.n_cached) for each in reading)
         return is_being_read(prompt, n_cached, others)
+
+    def _waits_for_disk(self, sequence: ScheduledSequence) -> bool:
+        """Whether others can go on while what is on disk of a prompt is being read."""
+        if self.on_disk is None or sequence.has_begun or not any(each.is_wanted for each in self.active):
+            return False
+        cached, prompt, scales = sequence.cached, sequence.request.shareable, sequence.request.scales
+        n_cached = cached.n_common(prompt, scales)
+        if sequence.shares_prefix and self.shares:
+            n_cached = max(n_cached, self.prefixes.best(cached, prompt, scales)[1])
+        return self.on_disk.is_coming(cached, prompt, scales, n_cached)
 
     def _make_room_for(self, sequence: ScheduledSequence, now_s: float) -> bool:
         """Whether an answer can start, if need be by preempting less important ones; does so."""
@@ -292,6 +301,8 @@ class Admission:
                 group.remove(sequence)
         sequence.work = None
         self.swap.drop(sequence.cached)
+        if self.on_disk is not None:
+            self.on_disk.forget(sequence.cached)
 
     def _release(self, sequence: ScheduledSequence) -> None:
         """Leave the cached tokens of an answer to others, or to its owner."""

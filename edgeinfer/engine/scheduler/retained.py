@@ -78,7 +78,7 @@ class Prefixes:
         else:
             cached.close()
         while len(self._kept) > MOST_KEPT:
-            self._close(self._kept[0])
+            self.give_up()
 
     def copy(self, cached: CachedSequence, tokens: Sequence[int], scales: tuple[float, ...]) -> None:
         """As `begin`, leaving what is kept as it is; a text that is too short to be kept is read."""
@@ -122,13 +122,14 @@ class Prefixes:
         """Close the least recently used sequence. Returns whether there was one."""
         if not self._kept:
             return False
+        self._pool.gives_up(self._kept[0])
         self._close(self._kept[0])
         return True
 
     def close(self) -> None:
         """Close all of them."""
-        while self.give_up():
-            pass
+        while self._kept:
+            self._close(self._kept[0])
 
     def _close(self, cached: CachedSequence) -> None:
         self._kept.remove(cached)

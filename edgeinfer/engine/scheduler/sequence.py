@@ -94,18 +94,16 @@ class ScheduledSequence:
         self.notify: Callable[[], None] = self.waiter.wake
         """Called by the scheduler's thread when there is text or it is over; must not block."""
         self.number = 0  # in order of arrival
-        self._waits_since_s = time.monotonic()
-        self._stays_until_s = 0.0
+        self._waits_since_s, self._stays_until_s = time.monotonic(), 0.0
         self.state: State = "waiting"
         self.has_entered = self.has_begun = self.is_dropped = self.is_left = self.is_batched = False
         self.work: BatchWork | None = None  # under way
         self.n_pages = self.n_shared_pages = 0
         """Pages to reserve, 0: the default; how many of them a sequence that stays holds anyway."""
-        self.last_pass = 0
+        self.last_pass = self.n_preempted = self.n_from_disk = 0
         self.error: BaseException | None = None
         self.failed_alone = False
         """Whether the error is its own, not a failure of a pass or of the model."""
-        self.n_preempted = self.n_from_disk = 0
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -229,6 +227,11 @@ class ScheduledSequence:
         except BaseException:
             self.end()
             raise
+
+    def note_restored(self, n_tokens: int) -> None:
+        """Note that so many tokens of the prompt came from disk; reading the others begins now."""
+        self.n_from_disk, self.n_reused = n_tokens, self.cached.n_cached
+        self._meter.begin_reading()
 
     def cancel(self) -> None:
         """Evaluate nothing more: a pass was interrupted, or a stop was requested."""
@@ -371,9 +374,8 @@ class ScheduledSequence:
         self.output.add_rest(self.n_generated, ended_itself=self._finish_reason == "stop")
 
     def _measured(self, finish_reason: FinishReason) -> Stats:
-        meter, notices = self._meter, self.request.notices
-        truncated = bool(notices)
-        notices += self.request.remarks
+        meter, truncated = self._meter, bool(self.request.notices)
+        notices = self.request.notices + self.request.remarks
         if self._ran_full:
             truncated = True
             notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)

@@ -169,7 +169,7 @@ class GenerationMeter:
         self._clock = clock
         self._count_joules = joules
         self._joules_before = joules()
-        self._started = clock()
+        self._started = self._reads_from = clock()
         self._first: float | None = None
         self._last: float | None = None
         self._n_first = 0
@@ -178,6 +178,10 @@ class GenerationMeter:
         self.n_evaluated = 0
         self._read_at: float | None = None
         self._passes_s: float | None = 0.0
+
+    def begin_reading(self) -> None:
+        """Record that the prompt is read from now on; what came before was waiting for what is on disk of it."""
+        self._reads_from = self._clock()
 
     def prompt(self, n_tokens: int) -> None:
         """Record that a part of the prompt was evaluated."""
@@ -216,12 +220,12 @@ class GenerationMeter:
     @property
     def prefill_tok_s(self) -> float | None:
         """Prompt tokens evaluated per second until the first token."""
-        return _rate(self.n_evaluated, self.ttft_s)
+        return _rate(self.n_evaluated, None if self._first is None else self._first - self._reads_from)
 
     @property
     def prefill_so_far_tok_s(self) -> float | None:
         """Prompt tokens evaluated per second so far."""
-        return _rate(self.n_evaluated, None if self._read_at is None else self._read_at - self._started)
+        return _rate(self.n_evaluated, None if self._read_at is None else self._read_at - self._reads_from)
 
     @property
     def decode_tok_s(self) -> float | None:

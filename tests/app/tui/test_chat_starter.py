@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import TextArea
 
+from edgeinfer.app.sessions.snapshots import ENDING
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.launch import opened
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
@@ -121,6 +122,32 @@ async def test_a_long_chat_goes_on_at_once_in_another_run(options: dict[str, obj
     messages.append({"role": "user", "content": "How many stones?"})
     with load(str(options["model"]), device="cpu") as llm:
         assert llm.chat(messages, temperature=0.0, max_tokens=40, repeat_penalty=1.0).read() == said[1]
+
+
+async def test_a_snapshot_of_an_earlier_version_is_read_once(options: dict[str, object], home: Path) -> None:
+    """As of a model that kept no prefixes then, and does now."""
+    long = "Remember this: " + " ".join(f"box {number} holds {number * 7} stones." for number in range(60))
+    with opened({**options, "prefix_cache": False}) as app:
+        async with app.run_test(size=SIZE) as pilot:
+            await ready(app, pilot)
+            await say(app, pilot, long)
+            number = app.chat_screen.chat.number
+            assert number is not None
+            await pilot.press("ctrl+q")
+    assert len(list(home.rglob(f"*{ENDING}"))) == 1
+    with opened({**options, "prefix_cache": True}) as app:
+        told: list[str] = []
+        app.chat_screen.tell = lambda text, is_error=False: told.append(text)  # type: ignore[method-assign]
+        async with app.run_test(size=SIZE) as pilot:
+            await ready(app, pilot)
+            await app.chat_screen.open_chat(number)
+            await wait_until(pilot, lambda: any("in memory already" in text for text in told), 60)
+            await say(app, pilot, "How many stones?")
+            figures = app.chat_screen.chat.branch[-1].figures
+            assert figures is not None
+            assert figures.n_cached > 501
+            await pilot.press("ctrl+q")
+    assert list(home.rglob(f"*{ENDING}")) == []
 
 
 async def test_a_full_context_is_summed_up_and_the_chat_goes_on(options: dict[str, object]) -> None:

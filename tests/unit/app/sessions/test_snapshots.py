@@ -78,6 +78,15 @@ def test_a_chat_has_one_snapshot_and_only_its_own(llm: LLM, read: Session, folde
     assert names(folder) == []
 
 
+def test_snapshots_of_a_model_that_needs_none_are_deleted(llm: LLM, read: Session, folder: Path) -> None:
+    kept, model = Snapshots(folder, ROOMY), llm.info.fingerprint
+    for chat in (1, 2):
+        kept.keep(read, chat, model)
+    (other,) = [(folder / names(folder)[0]).rename(folder / f"3-{'0' * 32}{module.ENDING}")]
+    kept.forget_model(model)
+    assert names(folder) == [other.name]
+
+
 def test_what_is_on_disk_already_is_not_written_again(
     llm: LLM, read: Session, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

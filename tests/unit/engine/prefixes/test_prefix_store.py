@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections import namedtuple
 from collections.abc import Sequence
@@ -15,10 +17,11 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, clear_prefixes, n_bytes_kept
-from edgeinfer.engine.prefixes.keys import n_ids, page_keys, root_key
-from edgeinfer.engine.prefixes.parts_file import DamagedFile, PartsFile, read_parts, write_parts
+from edgeinfer.engine.prefixes.keys import key_of, n_ids, page_keys, page_names, root_key, tokens_of
+from edgeinfer.engine.prefixes.parts_file import DamagedFile, PartsFile, PartsReader, checksum, write_parts
 from edgeinfer.engine.prefixes.store import PrefixStore
 from edgeinfer.temporary import remove_leftovers
+from tests.waiting import until
 
 PAGE_BYTES = 5000
 Usage = namedtuple("Usage", "total used free")
@@ -34,8 +37,16 @@ def keys_of(*names: str) -> list[str]:
 
 
 def contents(store: PrefixStore, keys: Sequence[str]) -> list[bytes]:
-    with store.find(keys) as found:
-        return [bytes(page) for page in store.read(found.pages)]
+    with store.find(keys) as found, PartsReader(found.pages) as reading:
+        return [bytes(page) for page in store.verified(iter(reading))]
+
+
+def checkpoint(store: PrefixStore, key: str) -> bytes | None:
+    file = store.checkpoint(key, PAGE_BYTES)
+    if file is None:
+        return None
+    with file, PartsReader([(file, 0)]) as reading:
+        return next((bytes(content) for content in store.verified(iter(reading))), None)
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +72,7 @@ def test_a_key_names_all_that_comes_before_it() -> None:
     assert (
         root
         == hashlib.blake2b(
-            json.dumps(["edgeinfer prefix 1", {"kv": "f16", "model": "m"}, [1.0]]).encode(), digest_size=20
+            json.dumps(["edgeinfer prefix 2", {"kv": "f16", "model": "m"}, [1.0]]).encode(), digest_size=20
         ).digest()
     )
     for number, key in enumerate(keys):
@@ -76,6 +87,54 @@ def test_a_key_names_all_that_comes_before_it() -> None:
     assert len({root, *(root_key(other, (1.0,)) for other in others), root_key({"model": "m", "kv": "f16"}, ())}) == 4
     assert n_ids([1, 2, -5, 3]) == 2
     assert n_ids([1, 2]) == 2
+
+
+def test_a_name_has_the_key_and_the_tokens_of_a_page() -> None:
+    root, tokens = root_key({"model": "m"}, ()), [*range(100_000, 100_000 + 64 * 2 + 5)]
+    names = page_names(root, tokens)
+    assert [key_of(name) for name in names[:2]] == page_keys(root, tokens)
+    assert [tokens_of(name) for name in names] == [tokens[:64], tokens[64:128], tokens[128:]]
+    assert key_of(names[2]) not in page_keys(root, [*tokens, *range(64)])
+    assert tokens_of("no tokens") == tokens_of("key.xyz") == tokens_of("key.00") == []
+
+
+def test_of_the_page_where_a_text_leaves_it_has_the_beginning(store: PrefixStore) -> None:
+    root, tokens, pages = root_key({}, ()), list(range(64 * 3 + 20)), pages_of(0, 4)
+    assert store.write_pages(page_names(root, tokens), pages)
+
+    def found_of(text: list[int]) -> tuple[int, int]:
+        parts = [text[start : start + 64] for start in range(0, len(text), 64)]
+        with store.find(page_keys(root, text), parts) as found:
+            if found.next_page is not None:
+                with PartsReader([found.next_page]) as reading:
+                    assert [bytes(page) for page in reading] == [pages[len(found)]]
+            return len(found), found.n_next
+
+    assert found_of(tokens) == (3, 20)
+    assert found_of([*tokens, 5]) == (3, 20)
+    assert found_of([*tokens, *range(64)]) == (3, 20)
+    assert found_of(tokens[: 64 * 2 + 7]) == (2, 7)
+    assert found_of([*tokens[: 64 * 2 + 7], *range(500)]) == (2, 7)
+    assert found_of(tokens[: 64 * 2]) == (2, 0)
+    assert found_of(tokens[:30]) == (0, 0)  # the first page is found by its key alone
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, 4095, 4096, 4097, 3 * 4096, 70_001])
+def test_any_changed_bit_and_any_moved_part_changes_the_checksum(n_bytes: int) -> None:
+    draw = np.random.default_rng(n_bytes)
+    data = draw.bytes(n_bytes)
+    expected = checksum(memoryview(data))
+    assert expected == checksum(memoryview(bytearray(data)))
+    for place in draw.integers(0, n_bytes, 50) if n_bytes else []:
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            assert checksum(memoryview(changed)) != expected
+    assert checksum(memoryview(data + b"\0")) != expected
+    for size in (8, 4096):
+        if n_bytes >= 2 * size:
+            moved = data[size : 2 * size] + data[:size] + data[2 * size :]
+            assert checksum(memoryview(moved)) != expected
 
 
 def test_texts_share_what_they_have_in_common(store: PrefixStore, folder: Path) -> None:
@@ -136,14 +195,14 @@ def test_a_changed_byte_anywhere_is_noticed(store: PrefixStore, folder: Path, ki
     for place in [*range(header), *starts, starts[-1] + PAGE_BYTES - 1]:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         if kind == CHECKPOINT:
-            assert store.checkpoint(keys_of("a")[0]) is None
+            assert checkpoint(store, keys_of("a")[0]) is None
         else:
             n_intact = 0 if place < header else next(n for n, start in enumerate(starts) if place < start + PAGE_BYTES)
             assert contents(store, keys_of(*"abc")) == pages[:n_intact]
         assert not path.exists()
     assert write() == whole
     assert (
-        (contents(store, keys_of(*"abc")) == pages) if kind == PAGES else store.checkpoint(keys_of("a")[0]) == pages[0]
+        (contents(store, keys_of(*"abc")) == pages) if kind == PAGES else checkpoint(store, keys_of("a")[0]) == pages[0]
     )
 
 
@@ -204,7 +263,82 @@ def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
     assert not store.write_pages(keys_of(*"ab"), pages_of(0, 2))
     assert not store.write_checkpoint(keys_of("a")[0], pages_of(0, 1)[0])
     assert contents(store, keys_of(*"ab")) == []
-    assert store.checkpoint(keys_of("a")[0]) is None
+    assert checkpoint(store, keys_of("a")[0]) is None
+
+
+WRITER = """
+import shutil, sys, time
+from pathlib import Path
+from types import SimpleNamespace
+shutil.disk_usage = lambda _: SimpleNamespace(total=10**12, free=9 * 10**11)
+from edgeinfer.engine.prefixes.store import PrefixStore
+
+def pages():
+    for number in range(8):
+        if number == 3:
+            print("half", flush=True)
+            time.sleep(600)
+        yield memoryview(bytes([number]) * 5000)
+
+PrefixStore(Path(sys.argv[1]), 10**8, 5000).write_pages([str(number) * 40 for number in range(8)], pages())
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
+def test_a_process_killed_while_it_writes_leaves_nothing_to_read(store: PrefixStore, folder: Path) -> None:
+    keys = keys_of(*"01234567")
+    with subprocess.Popen([sys.executable, "-c", WRITER, folder], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"half\n"
+        (left,) = folder.iterdir()
+        process.kill()
+    assert contents(store, keys) == []
+    assert [path for path in folder.iterdir() if path.suffix == PAGES] == []
+    assert left.exists()
+    assert store.write_pages(keys, pages_of(0, 8))
+    assert contents(store, keys) == pages_of(0, 8)
+    assert not left.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
+def test_a_disk_that_fills_up_while_it_is_written_to(tmp_path: Path) -> None:
+    """However much room it claims to have: `roomy_disk` says so here."""
+    root = tmp_path / "prefixes"
+    root.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", root], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        store = PrefixStore(root / "model", 10**8, PAGE_BYTES)
+        assert store.write_pages(keys_of(*"ab"), pages_of(0, 2))
+        many = [f"{number:040}" for number in range(100)]
+        assert not store.write_pages(many, pages_of(1, 100))
+        assert not store.write_checkpoint("c" * 40, memoryview(bytes(300_000)))
+        assert [path.name for path in (root / "model").iterdir()] == [f"{'a' * 40}{PAGES}"]
+        assert contents(store, keys_of(*"ab")) == pages_of(0, 2)
+        assert store.write_pages(keys_of(*"cd"), pages_of(2, 2))  # what did not fit takes no room
+    finally:
+        subprocess.run(["umount", root], check=True)
+
+
+def test_files_that_may_not_be_read_or_written_are_not_there(store: PrefixStore, folder: Path) -> None:
+    assert store.write_pages(keys_of(*"ab"), pages_of(0, 2))
+    (folder / f"{'c' * 40}{PAGES}").mkdir()  # something else has the name
+    assert contents(store, keys_of(*"cd")) == []
+    assert not store.write_pages(keys_of(*"cd"), pages_of(1, 2))
+    if os.name != "posix" or os.geteuid() == 0:
+        return  # permissions hold nobody up
+    path = folder / f"{'a' * 40}{PAGES}"
+    path.chmod(0o000)
+    folder.chmod(0o500)
+    try:
+        assert contents(store, keys_of(*"ab")) == []
+        assert not store.write_pages(keys_of(*"ef"), pages_of(0, 2))
+    finally:
+        folder.chmod(0o700)
+    assert path.exists()
+    path.chmod(0o600)
+    assert contents(store, keys_of(*"ab")) == pages_of(0, 2)
 
 
 def test_what_a_killed_process_left_is_swept(store: PrefixStore, folder: Path) -> None:
@@ -247,10 +381,15 @@ def test_parts_of_several_files_are_read_in_order(tmp_path: Path) -> None:
     with PartsFile(tmp_path / "a") as one, PartsFile(tmp_path / "b") as other:
         assert one.names == list("vwxyz")
         asked = [(file, number) for number in range(5) for file in (one, other)] * 3
-        assert [bytes(part) for part in read_parts(asked)] == [bytes(parts[number]) for _, number in asked]
-        assert list(read_parts([])) == []
-        reading = read_parts(asked)
-        next(reading)
+        for ahead_bytes in (0, 10**9):
+            with PartsReader(asked, ahead_bytes) as reading:
+                assert [bytes(part) for part in reading] == [bytes(parts[number]) for _, number in asked]
+        with PartsReader([]) as reading:
+            assert list(reading) == []
+            assert reading.is_ahead
+        with PartsReader(asked, 10**9) as reading:  # whoever takes them may give up early
+            until(lambda: reading.is_ahead)
+            next(iter(reading))
         reading.close()  # the caller may give up early
     with pytest.raises(OSError, match="nothing"):
         PartsFile(tmp_path / "nothing")

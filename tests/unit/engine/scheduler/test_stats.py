@@ -40,6 +40,15 @@ def test_passes_that_seem_to_take_longer_than_steps_leave_nothing() -> None:
     assert meter_of([0.5, 2.0]).step_s == 0.0
 
 
+def test_waiting_for_the_disk_is_no_prefill() -> None:
+    moments = iter([0.0, 3.0, 4.0, 5.0])  # it begins, the disk has been read, a part of the prompt has, the first token
+    meter = GenerationMeter(clock=lambda: next(moments))
+    meter.begin_reading()
+    meter.prompt(10)
+    meter.step(1)
+    assert (meter.ttft_s, meter.prefill_tok_s, meter.prefill_so_far_tok_s) == (5.0, 5.0, 10.0)
+
+
 def test_the_first_answer_of_a_model_is_known_and_every_step_is_measured(home: Path, tiny_model: Path) -> None:
     with load(tiny_model, device="reference") as llm:
         found = []
