@@ -135,25 +135,35 @@ def causal_conv(activation: str | None) -> Kernel:
     return Kernel(f"causal_conv-{activation or 'plain'}", source, records.CONVOLUTION)
 
 
-def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
-    """The kernels for a kind of pages and an instruction set."""
+def attention(layout: PageLayout, isa_name: str, *, chosen: bool = False) -> AttentionKernels:
+    """The kernels for a kind of pages and an instruction set. `chosen`: those that attend to chosen chunks."""
     isa_name = TILED.get(isa_name, isa_name)
     kind, name = _rounded(layout.kind), f"{layout.kind}-{isa_name}"
     if kind is None:  # no integer products: all that matters is how much the registers hold
         name, isa_name = ("f16-wide", "avx512vnni") if isa_name in WIDE else ("f16-narrow", "portable")
     parameters = (kind, isa_name)
-    joined = "join_chunks" if kind is None else "join_chunks-rotated"
-    return AttentionKernels(
-        Kernel(
-            f"attend_by_tile-{name}", _source("attention.attention", "by_tile", parameters), attention_records.ATTENTION
-        ),
-        Kernel(
-            f"attend_by_chunk-{name}",
-            _source("attention.attention", "by_chunk", parameters),
-            attention_records.ATTENTION,
-        ),
-        Kernel(joined, _source("attention.attention", "joining", (kind and "rotated",)), attention_records.ATTENTION),
+    module, which = ("attention.chosen", "chosen") if chosen else ("attention.attention", "chunks")
+    joined = f"join_{which}" if kind is None else f"join_{which}-rotated"
+    names = ("attend_chosen_tile", "attend_chosen_chunk") if chosen else ("attend_by_tile", "attend_by_chunk")
+    by_tile, by_chunk = (
+        Kernel(f"{prefix}-{name}", _source(module, made, parameters), attention_records.ATTENTION)
+        for prefix, made in zip(names, ("by_tile", "by_chunk"), strict=True)
     )
+    join = Kernel(joined, _source(module, "joining", (kind and "rotated",)), attention_records.ATTENTION)
+    return AttentionKernels(by_tile, by_chunk, join)
+
+
+def choose_chunks(layout: PageLayout) -> Kernel:
+    """The kernel that chooses chunks within budgets, for a kind of pages."""
+    rotates = _rounded(layout.kind) and "rotated"
+    name = "choose_chunks" if rotates is None else "choose_chunks-rotated"
+    return Kernel(name, _source("attention.choice", "choosing", (rotates,)), attention_records.ATTENTION)
+
+
+def summarise_pages(kind: KVKind) -> Kernel:
+    """The kernel that summarises keys for budgets, for a kind of pages."""
+    source = _source("attention.choice", "summarising", (_rounded(kind),))
+    return Kernel(f"summarise_pages-{kind}", source, attention_records.SUMMARISE)
 
 
 def store_kv(layout: PageLayout) -> Kernel:

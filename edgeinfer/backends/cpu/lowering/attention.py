@@ -13,8 +13,10 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.attention_records import ATTENTION, STORE_KV
 from edgeinfer.backends.cpu.layout.padding import BIAS_REACH, BIASES, LANES, padded, parts_of, tile_tokens
-from edgeinfer.backends.cpu.layout.pages import KVPool, attention_scratch_bytes
+from edgeinfer.backends.cpu.layout.pages import attention_scratch_bytes
+from edgeinfer.backends.cpu.layout.summaries import ChoiceLayout
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
+from edgeinfer.backends.cpu.memory.sequences import CpuKV
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Rotations
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
@@ -23,7 +25,7 @@ from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.attention import Attention, biases, slopes
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.graph.step import Floats
+from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile
 
@@ -39,13 +41,16 @@ class AttentionLowering:
         spec: ModelSpec,
         file: GGUFFile,
         limits: Limits,
-        pools: list[KVPool],
+        kv: CpuKV,
         buffers: CpuBuffers,
         step: StepRecord,
         n_workers: int,
         isa_name: str,
     ) -> None:
-        self._spec, self._pools, self._buffers = spec, pools, buffers
+        self._spec, self._pools, self._buffers = spec, kv.pools, buffers
+        self._summaries, self._choice = kv.summaries, ChoiceLayout(spec, limits)
+        self.within = False
+        """Whether the calls are for passes that state budgets."""
         self._step, self._n_workers, self._isa_name = step, n_workers, isa_name
         self.rotations = Rotations(file, limits.n_context, limits.max_tokens)
         self._slopes: dict[tuple[int, float], Floats] = {}
@@ -53,11 +58,13 @@ class AttentionLowering:
         self._parts = parts_of(spec)
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
+        self._choice_memory: tuple[NDArray[np.uint8], Int32s, Int32s] | None = None
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of tables and partial results."""
-        return self.rotations.nbytes + (0 if self._partials is None else self._partials.nbytes)
+        """Bytes of tables, partial results and choices."""
+        made = (*(self._choice_memory or ()), *(() if self._partials is None else (self._partials,)))
+        return self.rotations.nbytes + sum(array.nbytes for array in made)
 
     def rope(self, op: Rope) -> Call:
         cosines, sines = self.rotations.of(op.table, op.sections)
@@ -107,12 +114,38 @@ class AttentionLowering:
         args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0
         reads = frozenset({op.query, f"kv {op.layer}"})
         own, kept = frozenset({op.out}), frozenset({"attention partials"})
+        if self.within and op.window is None:
+            return self._chosen(op, args, reads)
         kernels = catalogue.attention(pool.layout, self._isa_name)
         return [
             Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads),
             Call(kernels.by_chunk, args, NOTHING, kept, "by chunks", reads),
             Call(kernels.join, args, NOTHING, own, "by tiles", kept),  # this or the first call writes `out`
         ]
+
+    def _chosen(self, op: Attention, args: NDArray[np.void], reads: frozenset[str]) -> list[Call]:
+        """Calls that attend within budgets."""
+        summaries, pool = self._summaries[op.layer], self._pools[op.layer]
+        assert summaries is not None
+        scratch, ranks, lists = self._memory_of_choice()
+        args["summaries"], args["ranks"], args["lists"] = address(summaries), address(ranks), address(lists)
+        args["choice"], args["choice_stride"] = address(scratch), scratch.shape[1]
+        own, kept, choice = (frozenset({name}) for name in (op.out, "attention partials", "attention choice"))
+        kernels = catalogue.attention(pool.layout, self._isa_name, chosen=True)
+        return [
+            Call(catalogue.choose_chunks(pool.layout), args, NOTHING, choice, "by lists", frozenset({op.query})),
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice),
+            Call(kernels.by_chunk, args, NOTHING, kept, "by listed chunks", reads | choice),
+            Call(kernels.join, args, NOTHING, own, "by tiles", kept | choice),  # this or `by_tile` writes `out`
+        ]
+
+    def _memory_of_choice(self) -> tuple[NDArray[np.uint8], Int32s, Int32s]:
+        """Scratch of each worker, ranks and lists, shared by all layers."""
+        if self._choice_memory is None:
+            scratch = aligned((self._n_workers, padded(self._choice.scratch_bytes, 4096)), np.uint8)
+            ranks, lists = (aligned(shape, np.int32) for shape in (self._choice.ranks, self._choice.lists))
+            self._choice_memory = scratch, ranks, lists
+        return self._choice_memory
 
     def _slopes_of(self, heads: int, alibi: float) -> Floats:
         """The record field `slopes`."""
