@@ -1,0 +1,1 @@
+"""Long real texts, and models that read them exactly and answer under a budget of cached positions."""

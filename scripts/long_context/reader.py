@@ -1,0 +1,100 @@
+"""A model that reads a long text exactly, and the logits of tokens that continue it as answers do: one to a pass.
+
+In: a model file and how it is opened, tokens, a mode. Out: logits. Works on the executor, so that pages, windows,
+states and budgets are those of answers. The plain window has the size of a budget and no choice: all of it but the
+first chunk is recent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+from edgeinfer.backends.base import DeviceOptions, Limits, open_device
+from edgeinfer.engine.run.executor import Executor
+from edgeinfer.graph import budget
+from edgeinfer.graph.step import PAGE, Batch, Floats
+from edgeinfer.models.load import open_model
+from edgeinfer.models.text import Tokenizer
+from scripts.long_context.modes import Mode, Opening
+
+PASS_TOKENS = 256
+SPARE_PAGES = 8
+"""Pages beside those of the text, for branches of it."""
+
+
+class Reader:
+    """A model that reads one text at a time. Close it, or use `with`."""
+
+    def __init__(self, path: Path, n_context: int, opening: Opening, device: str = "cpu") -> None:
+        """`n_context`: the longest text with what is decoded after it."""
+        with ExitStack() as opened:
+            model = opened.enter_context(open_model(path, n_context, opening.approximation.threshold))
+            self.tokenizer = Tokenizer.from_metadata(model.file.metadata)
+            vocabulary = self.tokenizer.vocabulary
+            self.lead = [vocabulary.bos_id] if vocabulary.add_bos and vocabulary.bos_id is not None else []
+            """What texts begin with."""
+            n_pages = -(-n_context // PAGE) + SPARE_PAGES
+            limits = Limits(n_context, n_pages, PASS_TOKENS, 1, kv=opening.kv, budgets=True)
+            runner = open_device(device, DeviceOptions())
+            self._executor = Executor(runner, runner.compile(model.spec, model.file, limits), limits, "long context")
+            opened.callback(self._executor.close)
+            self._sequence = self._executor.create()
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def read(self, tokens: Sequence[int], n_same: int = 0) -> None:
+        """Read a text whose first `n_same` tokens are those of the last one."""
+        n_cached = self._executor.truncate(self._sequence, min(n_same, self._executor.n_cached(self._sequence)))
+        for first in range(n_cached, len(tokens), PASS_TOKENS):
+            part = tokens[first : first + PASS_TOKENS]
+            self._executor.evaluate(self._chain(self._sequence, part, 0, 0))
+            self._executor.commit(self._sequence, np.arange(len(part), dtype=np.int32))
+
+    def decoded(self, tokens: Sequence[int], mode: Mode) -> Floats:
+        """Logits after each of these tokens, which follow the text one by one in a mode: float32[T, V].
+
+        The text is as it was afterwards.
+        """
+        n_seen, logits = mode.budget(self._executor.n_cached(self._sequence)), []
+        if mode.is_window:  # the rule adds the first chunk and the token's own to the recent ones
+            n_seen = max(1, -(-n_seen // PAGE) - 2) * PAGE
+        with self._branch() as branch, _without_choice() if mode.is_window else nullcontext():
+            for token in tokens:
+                logits.append(self._executor.evaluate(self._chain(branch, [token], 1, n_seen))[0].copy())
+                self._executor.commit(branch, np.zeros(1, np.int32))
+        return np.stack(logits)
+
+    @contextmanager
+    def _branch(self) -> Iterator[int]:
+        branch = self._executor.branch(self._sequence)
+        try:
+            yield branch
+        finally:
+            self._executor.free(branch)
+
+    def _chain(self, sequence: int, tokens: Sequence[int], n_outputs: int, n_seen: int) -> Batch:
+        """A batch of consecutive tokens with a budget, 0 for none, and logits for the last ones."""
+        order = np.arange(len(tokens), dtype=np.int32)
+        return Batch(
+            tokens=np.array(tokens, np.int32),
+            sequences=np.full_like(order, sequence),
+            positions=order + np.int32(self._executor.n_cached(sequence)),
+            parents=order - np.int32(1),
+            outputs=order[len(order) - n_outputs :],
+            budgets=np.full_like(order, n_seen) if n_seen else None,
+        )
+
+
+def _without_choice() -> AbstractContextManager[object]:
+    """Makes all of a budget but the first chunk recent."""
+    return patch.object(budget, "RECENT_SHARE", 1)
