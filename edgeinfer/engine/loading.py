@@ -34,7 +34,7 @@ from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, CompareDevices, DeviceChoice, chosen_device
 from edgeinfer.engine.opening.doubts import doubtful
 from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
-from edgeinfer.engine.opening.reuse import reusing_on, told_of_reuse, why_exact
+from edgeinfer.engine.opening.reuse import reusing, told_of_reuse, why_exact
 from edgeinfer.engine.requests.texts import chosen_template, program_texts, texts_beside
 from edgeinfer.engine.run.evaluators import (
     SequenceEvaluator,
@@ -95,8 +95,7 @@ def _with_keywords_of(
 def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
     """Load a model that is on this machine, by name or path or as found, with a record of options. Raises as `load`."""
     started = time.perf_counter()
-    device = approximate_on(options.device, options.approx)
-    options = replace(options, device=reusing_on(device, options.reuse))
+    options = reusing(replace(options, device=approximate_on(options.device, options.approx)))
     chosen_template(options)  # a mistake in it is told before the model is opened
     local = model if isinstance(model, LocalModel) else ModelStore().find(str(model))
     options, notices = _with_memory_in_bytes(options.with_adapters(local.adapters))

@@ -1,16 +1,17 @@
 """Whether text that stands elsewhere in an earlier prompt may be taken from the cache with a model, as it is opened.
 
-In: load options, an open model file. Out: the device to use, a notice, or a refusal that names what stands in the way.
+In: load options, an open model file. Out: options, a notice, or a refusal that names what stands in the way.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.key_turns import key_turns
 from edgeinfer.load_options import LoadOptions
-from edgeinfer.setting_values import Reuse
 
 ABLE = (AUTO_DEVICE, "reference")
 """Devices that move cached tokens to other positions."""
@@ -20,13 +21,19 @@ NOTICE = (
 )
 
 
-def reusing_on(device: str, reuse: Reuse) -> str:
-    """The device to use: the requested one, or the cpu if cached tokens are to be moved. Raises BadSetting."""
-    if reuse == "exact":
-        return device
-    if device not in ("auto", *ABLE):
-        raise BadSetting(f"{device} moves no cached tokens: use --device cpu with --reuse shifted, or --reuse exact")
-    return AUTO_DEVICE if device == "auto" else device
+def reusing(options: LoadOptions) -> LoadOptions:
+    """The options with what moving cached tokens needs: the cpu, and memory for a text before and after its change.
+
+    Raises BadSetting for a device that moves none.
+    """
+    if options.reuse == "exact":
+        return options
+    if options.device not in ("auto", *ABLE):
+        raise BadSetting(
+            f"{options.device} moves no cached tokens: use --device cpu with --reuse shifted, or --reuse exact"
+        )
+    device = AUTO_DEVICE if options.device == "auto" else options.device
+    return replace(options, device=device, n_sessions=options.n_sessions + 1)
 
 
 def why_exact(subject: Subject, options: LoadOptions) -> str:
