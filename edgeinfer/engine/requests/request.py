@@ -98,6 +98,7 @@ class Options(TypedDict, total=False):
     scored_from: int | None
     reuse: Reuse
 
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to continue, and how.
