@@ -23,7 +23,7 @@ from edgeinfer.backends.base import (
     Timing,
     WorkSplit,
 )
-from edgeinfer.backends.memories import KVMemory, StateMemory, WindowMemory
+from edgeinfer.backends.memories import KeyTurner, KVMemory, StateMemory, WindowMemory
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile
@@ -117,6 +117,7 @@ class LaneCapabilities:
     streaming  weights partly read from a file
     scales     whether passes may state scales of LoRA adapters
     budgets    whether passes may state budgets of attention
+    turning    moves cached tokens to other positions
     """
 
     states: StateMemory | None = None
@@ -129,6 +130,7 @@ class LaneCapabilities:
     streaming: Streaming | None = None
     scales: bool = False
     budgets: bool = False
+    turning: KeyTurner | None = None
 
 
 class OwnMemory(Protocol):

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edgeinfer.app.server.dialects import Dialects, check_dialects, form_options, sampler_options
 from edgeinfer.app.server.errors import APIError, unsupported
+from edgeinfer.setting_values import Reuse
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
@@ -94,6 +95,7 @@ class Sampling(Dialects):
     json_schema: dict[str, Any] | None = None
     priority: Literal["interactive", "background"] | None = None
     lora: AdapterList | None = None
+    reuse: Reuse | None = None
 
 
 class ContentPart(RequestBody):
@@ -211,7 +213,10 @@ def shared_fields(body: Sampling) -> dict[str, Any]:
 
 
 SAME = frozenset(
-    {"temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty", "grammar", "ignore_eos"}
+    {
+        *("temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"),
+        *("grammar", "ignore_eos", "reuse"),
+    }
 )
 """Fields with the same name and meaning in the engine."""
 

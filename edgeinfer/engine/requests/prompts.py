@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import takewhile
 from math import inf
 from operator import index
-from typing import Any
+from typing import Any, get_args
 
 from edgeinfer.engine.requests.adapters import LoadedAdapters
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, ThoughtMarks
@@ -34,6 +34,7 @@ from edgeinfer.errors import BadSetting, BadTemplate
 from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.thought_formats import ThoughtFormat
+from edgeinfer.setting_values import Reuse
 
 MOST_NAMED = 3
 """Special tokens in a message that are named to the user."""
@@ -55,7 +56,8 @@ class Prompts:
 
     `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options. `adapters`: the LoRA
     adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
-    `system`: the system prompt of chats that have none. `marks_turns`: requests say where their turn begins.
+    `system`: the system prompt of chats that have none. `marks_turns`: requests say where their turn begins. `reuse`: what requests that do not say may use of the cache;
+    `kept_exact`: why it cannot be more than the same beginning.
     """
 
     tokenizer: Tokenizer
@@ -67,6 +69,8 @@ class Prompts:
     stops: tuple[str, ...] = ()
     system: str = ""
     marks_turns: bool = False
+    reuse: Reuse = "exact"
+    kept_exact: str = ""
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -100,6 +104,7 @@ class Prompts:
             tools=tools,
             author=self.sampling,
             scales=self.adapters.scales_of(options.get("lora")),
+            reuse=self._reuse(options),
         )
         opened = not partial and self._opens_thought(fitted.prompt)
         constraint = self._after_thoughts(self._constraint(options, tools), tools, options, opened)
@@ -207,6 +212,7 @@ class Prompts:
             mixed=mixed,
             author=self.sampling,
             scales=self.adapters.scales_of(options.get("lora")),
+            reuse=self._reuse(options),
         )
 
     def with_tokens(self, options: Options) -> Options:
@@ -222,6 +228,14 @@ class Prompts:
         if options.get("ignore_eos"):
             biases |= dict.fromkeys(sorted(self.tokenizer.vocabulary.end_of_generation), -inf)
         return {**options, "logit_bias": biases} if biases else options
+
+    def _reuse(self, options: Options) -> Reuse:
+        reuse = options.get("reuse", self.reuse)
+        if reuse not in get_args(Reuse):
+            raise BadSetting(f"reuse cannot be {reuse!r}: it must be {' or '.join(get_args(Reuse))}")
+        if reuse == "shifted" and self.kept_exact:
+            raise BadSetting(f"reuse cannot be shifted: {self.kept_exact}")
+        return reuse
 
     def _tokens_of(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special=False, parse_special=True)

@@ -19,6 +19,7 @@ from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting, ContextOverflow
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.thought_formats import ThoughtFormat
+from edgeinfer.setting_values import Reuse
 from edgeinfer.steps import Progress, no_progress
 
 REQUEST_KEYS = (
@@ -26,6 +27,7 @@ REQUEST_KEYS = (
     *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora", "parse_special"),
     "ignore_eos",
     "scored_from",
+    "reuse",
 )
 
 MOST_LOGPROBS = 20
@@ -62,6 +64,8 @@ class Options(TypedDict, total=False):
     could end a turn or begin another. logit_bias: by token; a text stands for each of its tokens. ignore_eos: the
     tokens with which an answer ends are forbidden, so that it goes on to a limit or a stop text. scored_from: return
     log probabilities of the prompt's tokens too, from this one on (1: of all but the first, which nothing precedes).
+    reuse: "shifted" takes text that was read at another position from there, after which the answer is not exact;
+    "exact" does not. By default as the model was loaded.
     """
 
     temperature: float
@@ -92,6 +96,7 @@ class Options(TypedDict, total=False):
     lora: AdapterScales | None
     ignore_eos: bool
     scored_from: int | None
+    reuse: Reuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class Request:
     ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names of these rows. `scales`: of
     the model's LoRA adapters; () if passes state none. `scored_from`: the first token of the prompt whose log
     probability is wanted, and with it those of all that follow; None: of none. `turn_start`: where the turn of a chat
-    begins that is answered; 0 if that is unknown.
+    begins that is answered; 0 if that is unknown. `reuse`: what of the cache it may use.
     """
 
     prompt: tuple[int, ...]
@@ -127,6 +132,7 @@ class Request:
     scales: Scales = ()
     scored_from: int | None = None
     turn_start: int = 0
+    reuse: Reuse = "exact"
 
     @property
     def shareable(self) -> tuple[int, ...]:
@@ -173,6 +179,7 @@ def request_of(
     mixed: MixedPrompt | None = None,
     author: Mapping[str, float] = NO_SAMPLING,
     scales: Scales = (),
+    reuse: Reuse = "exact",
 ) -> Request:
     """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options.
 
@@ -199,6 +206,7 @@ def request_of(
         mixed=mixed,
         scales=scales,
         scored_from=options.get("scored_from"),
+        reuse=reuse,
     )
 
 

@@ -100,7 +100,7 @@ class ScheduledSequence:
         self.work: BatchWork | None = None  # under way
         self.n_pages = self.n_shared_pages = 0
         """Pages to reserve, 0: the default; how many of them a sequence that stays holds anyway."""
-        self.last_pass = self.n_preempted = self.n_from_disk = 0
+        self.last_pass = self.n_preempted = self.n_from_disk = self.n_shifted = 0
         self.error: BaseException | None = None
         self.failed_alone = False
         """Whether the error is its own, not a failure of a pass or of the model."""
@@ -223,7 +223,8 @@ class ScheduledSequence:
                     self._speculator = self._own = self._opens()
                 if self._speculator is not None:
                     self._speculator.begin(self._ids, self._chooser.noise, self.request.sampling)
-                self.n_reused = self.cached.keep_prefix(self.request.shareable, self.request.scales)
+                own = self.request.shareable, self.request.scales
+                self.n_reused = self.cached.keep_prefix(*own, exact=self.request.reuse == "exact")
         except BaseException:
             self.end()
             raise
@@ -386,6 +387,7 @@ class ScheduledSequence:
             n_prompt=len(self.request.prompt),
             n_cached=self.n_reused,
             n_from_disk=self.n_from_disk,
+            n_shifted=self.n_shifted,
             n_generated=self.n_generated,
             finish_reason=finish_reason,
             truncated=truncated,

@@ -24,6 +24,7 @@ from edgeinfer.backends.cpu.memory.packing import PackedWeights, PanelWeights
 from edgeinfer.backends.cpu.memory.sequences import CpuKV, CpuWindows
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Embedding
+from edgeinfer.backends.cpu.memory.turning import CpuKeyTurner
 from edgeinfer.backends.cpu.workers.prefetch import choose_ahead
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.timing import call_times, op_times, overhead
@@ -119,6 +120,7 @@ class CpuLane:
         advances = self._lowering.advances()
         self._advance_tape = Tape(advances, library) if advances else None
         self._lowering.states.run = self._advance
+        self._turner = None if resources.kv else CpuKeyTurner.of(spec, file, self._kv, library, self._launch)
         self._step.record["n_tokens"] = self._step.record["n_outputs"] = 1
         self.reads_ahead = choose_ahead(list(self._every_call()), worker_pool, library)
         self._fewer: dict[tuple[PassKind, frozenset[int]], Tape] = {}
@@ -156,6 +158,7 @@ class CpuLane:
             cutting=self,
             scales=True,
             budgets=self._summaries is not None,
+            turning=self._turner,
         )
 
     @property
@@ -298,6 +301,13 @@ class CpuLane:
         self._worker_pool.settle()
         self._worker_pool.run(self._advance_tape, self.work_split)
 
+    def _launch(self, tape: Tape) -> None:
+        """Run a tape between two steps."""
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+        self._worker_pool.settle()
+        self._worker_pool.run(tape, self.work_split)
+
     @property
     def activations(self) -> tuple[int, int]:
         """Activations that a threshold applied to in all passes so far, and how many of them were kept."""
@@ -347,7 +357,7 @@ class CpuLane:
         self._tapes.clear()
         self._fewer.clear()
         self._buffers.arrays.clear()
-        self.states = self._lowering.states.run = None
+        self.states = self._lowering.states.run = self._turner = None
         del self._lowering, self._packed, self._advance_tape, self._summaries
         del self._embedding, self._embedded, self._tables, self._hidden, self._one_logits, self._every_logits
 
