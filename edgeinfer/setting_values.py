@@ -31,7 +31,7 @@ Spec = Literal["auto", "on", "off"] | int
 MOST_DRAFTED = 64
 
 SelfDraftBudget = Literal["auto", "off"] | int
-"""Cached tokens that a model attends to when it drafts for itself: as many as usual, none (it does not), or a number."""
+"""Cached tokens that a model attends to when it drafts for itself: as many as usual, off, or a number."""
 
 Mode = Literal["max", "balanced", "quiet", "battery"]
 """How to use the machine: everything, whatever does no harm, quietly, or with little energy."""

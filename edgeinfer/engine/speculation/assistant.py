@@ -57,6 +57,9 @@ class AssistantFollower:
     def keep(self, batch: Batch, path: Int32s) -> None:
         """Do nothing, as nothing is stored."""
 
+    def finish(self) -> None:
+        """Do nothing, as nothing is stored."""
+
     def leave_out(self) -> None:
         """Forget the text, which takes no memory."""
         self._text = None

@@ -70,6 +70,10 @@ class Follower(Protocol):
         """Take its own hidden row of the last token evaluated, if it goes on from that: float32[1, D]."""
         ...
 
+    def finish(self) -> None:
+        """The rounds of a pass are over."""
+        ...
+
     def leave_out(self) -> None:
         """There is no memory for this text: free what it takes, and read nothing before there is more, or the next."""
         ...
@@ -126,6 +130,9 @@ class CachedFollower:
     def reach(self, text: CachedText | None, most: int) -> int:
         """As many as asked for, whatever the text."""
         return most
+
+    def finish(self) -> None:
+        """Do nothing: what was read stays."""
 
     def leave_out(self) -> None:
         """As `Follower.leave_out`."""

@@ -111,9 +111,6 @@ class DraftModel:
 
         return self._run(texts, next_part)
 
-    def finish(self, texts: Sequence[FollowedText]) -> None:
-        """Called when the rounds of a pass, which these texts took part in, are over."""
-
     def assumed_s(self, costs: Costs) -> float:
         """Seconds that a round should take before any was measured; 0 if that is unknown."""
         return 0.0

@@ -224,7 +224,8 @@ class DraftRounds:
         try:
             self._follow(chosen, offers, room)
         finally:
-            self._model.finish(chosen)
+            for each in chosen:
+                each.follower.finish()
         return any(each.chain.n_rows for each in chosen)
 
     def _follow(self, chosen: Sequence[Offer], offers: Sequence[Offer], room: DraftRoom) -> None:

@@ -133,6 +133,9 @@ class ChainFollower:
         """Take the block's own row of the last token."""
         self._block.keep_row(row)
 
+    def finish(self) -> None:
+        """Do nothing: what was read stays."""
+
     def leave_out(self) -> None:
         """Leave this text out of the block whose turn it is."""
         self._block.leave_out()

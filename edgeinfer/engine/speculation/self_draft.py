@@ -24,7 +24,7 @@ from edgeinfer.engine.speculation.draft_followers import TextPart
 from edgeinfer.engine.speculation.draft_model import DraftModel, FollowedText, split_sources
 from edgeinfer.engine.speculation.drafters import Drafter, self_draft
 from edgeinfer.errors import BadSetting
-from edgeinfer.graph.step import PAGE, Batch, Int32s
+from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.load_options import LoadOptions
 
 USUAL_BUDGET = 512
@@ -119,11 +119,6 @@ class SelfDraft(DraftModel):
             self.n_run = 0
         return found
 
-    def finish(self, texts: Sequence[FollowedText]) -> None:
-        """Free the branches of these texts."""
-        for text in texts:
-            text.follower.finish()
-
     def close(self) -> None:
         """Do nothing: all that it uses is the model's."""
 
@@ -187,9 +182,8 @@ class SelfFollower:
             parents=order - 1,
             outputs=order[len(known) - 1 :],
             scales=np.array([text.scales] * len(tokens), np.float32) if text.scales else None,
-            budgets=np.full(len(tokens), self._model.budget, np.int32),
         )
-        return TextPart(batch, ahead)
+        return TextPart(batch.within(self._model.budget), ahead)
 
     def keep(self, batch: Batch, path: Int32s) -> None:
         """Go on after these tokens."""

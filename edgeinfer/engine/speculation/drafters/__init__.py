@@ -21,7 +21,8 @@ from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.registry import Registry
 
 LOOPS = "edgeinfer.engine.speculation.loops"
-DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter", skip=("draft_model", "self_draft", "trained_head"))
+NOT_LISTED = "draft_model", "self_draft", "trained_head"
+DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter", skip=NOT_LISTED)
 FIRST_CAPACITY = 4096
 MOST_TOKENS = 1 << 18
 """A log that would grow longer than this with a new text starts anew."""

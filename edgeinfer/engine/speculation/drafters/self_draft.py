@@ -1,4 +1,4 @@
-"""The model itself, attending to a part of a long text's cache (TriForce, arXiv 2404.11912; MagicDec, arXiv 2408.11049).
+"""The model itself, attending to a part of a long text (TriForce, arXiv 2404.11912; MagicDec, arXiv 2408.11049).
 
 As `draft_model`, whose tables it has: `engine.speculation.self_draft` runs the model. Registered only where it can.
 """
