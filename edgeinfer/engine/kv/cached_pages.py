@@ -51,6 +51,11 @@ class CachedPages:
         """Whether pages alone do not suffice to continue."""
         return self._windows is not None or self._states is not None
 
+    @property
+    def takes_threads(self) -> bool:
+        """Whether several threads may write pages at a time: a lane whose workers share this machine's memory."""
+        return self._lane.capabilities.workers is not None
+
     def read(self, sequence: int, first: int, stop: int) -> Bytes:
         """Contents of whole pages: uint8[stop - first, page_bytes]."""
         return self._lane.read_pages(self._cache.pages(sequence)[first:stop])

@@ -17,7 +17,7 @@ from edgeinfer.engine.kv.cached_pages import Bytes, CachedPages
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
 from edgeinfer.engine.prefixes.keys import n_ids, page_keys, page_names
-from edgeinfer.engine.prefixes.restoring import LEAST_GAINED, LEAST_TOKENS, Root
+from edgeinfer.engine.prefixes.restoring import LEAST_TOKENS, Root
 from edgeinfer.engine.prefixes.store import PrefixStore
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.pool import Pool
@@ -32,6 +32,8 @@ COPIES_BYTES = 256 << 20
 """Most memory for copies of texts that sequences have lost."""
 BEHIND = (0, 1, 3, 7, 15, 31)
 """How many pages before the end of a prompt checkpoints are kept, as far as there are any and their size allows."""
+LEAST_LAST = 8
+"""Fewest tokens of a last page that is not whole for which it is written."""
 LOOK_S = 0.02
 LONGEST_WAIT_S = 60.0
 """Time after which a text is written, slowly, although answers need the engine: a busy server has to keep some too."""
@@ -203,7 +205,7 @@ class PrefixWriter:
         with self._store.find(keys[:n_pages]) as found:
             n_found = len(found)
         if n_found < n_pages and n_pages * PAGE >= LEAST_TOKENS:
-            if not self._pages.needs_checkpoints and len(text.tokens) % PAGE >= LEAST_GAINED:
+            if not self._pages.needs_checkpoints and len(text.tokens) % PAGE >= LEAST_LAST:
                 n_pages += 1  # the last page, which is not whole, for texts that share its beginning
             self._store.write_pages(names[n_found:n_pages], self._contents(text, n_found, n_pages))
 
@@ -255,20 +257,21 @@ class PrefixWriter:
                 time.sleep(PAUSE_S)
             if self._closing:
                 return
-            contents = self._pages_of(text, start, min(start + n_at_once, stop))
-            if contents is None:
-                return
+            end = min(start + n_at_once, stop)
+            contents = self._pages_of(text, start, end)
             for content in contents:
                 yield content.data
+            if len(contents) < end - start:
+                return
 
-    def _pages_of(self, text: NotedText, start: int, stop: int) -> Bytes | None:
-        """Contents of pages of a text; None if they are no more."""
+    def _pages_of(self, text: NotedText, start: int, stop: int) -> Sequence[Bytes] | Bytes:
+        """Contents of pages of a text, fewer where there are no more."""
         with self._pool.lock:
             holder, copied = self._holder(text, min(stop * PAGE, len(text.tokens))), text.copied
             if holder is not None:
                 return self._pages.read(holder.sequence, start, stop)
-        if copied is None or not copied.first <= start < stop <= copied.first + len(copied.pages):
-            return None
+        if copied is None or start < copied.first:
+            return ()
         return copied.pages[start - copied.first : stop - copied.first]
 
     def _holder(self, text: NotedText, n_tokens: int) -> CachedSequence | None:

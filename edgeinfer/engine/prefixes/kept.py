@@ -23,7 +23,6 @@ from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.jit.cpu import this_cpu
 
-
 AHEAD_BYTES = 128 << 20
 """Memory for pages of a prefix that are read while other answers go on."""
 MOST_AHEAD = 2

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -214,20 +214,26 @@ class PartsFile:
         return bytes(found[:done])
 
 
+Take = Callable[[int, memoryview], object]
+"""Takes a part, given its place in the order and its contents."""
+
+
 class PartsReader:
     """Parts of files in order, read and verified ahead by threads. Iterate over it once; close it, or use `with`.
 
-    Each part is valid until the next is taken. Iterating raises OSError, and DamagedFile.
+    Each part is valid until the next is yielded. Iterating raises OSError, and DamagedFile.
     """
 
     def __init__(self, parts: Sequence[tuple[PartsFile, int]], ahead_bytes: int = 0) -> None:
-        """Begin to read. `ahead_bytes`: memory for parts that are read before they are taken; a few always are."""
+        """Begin to read. `ahead_bytes`: memory for parts that are read before they are yielded; a few always are."""
         self._left, self._coming = deque(parts), deque[tuple[Future[memoryview], memoryview]]()
         n_threads = max(1, min(THREADS, len(parts)))
         largest = max([PAGE_BYTES, *(rounded_up(file.size(number)) for file, number in parts)])
         n_rooms = min(len(parts), max(n_threads * AHEAD + 1, ahead_bytes // largest))
         self._rooms = deque(memoryview(mmap.mmap(-1, largest)) for _ in range(n_rooms))
         self._threads = ThreadPoolExecutor(n_threads, "edgeinfer prefix")
+        self._take: Take | None = None
+        self._n_begun = 0
         self._read_on()
 
     def __enter__(self) -> PartsReader:
@@ -248,6 +254,13 @@ class PartsReader:
         """Whether all parts are read, or as many as there is memory for."""
         return all(future.done() for future, _ in self._coming)
 
+    def give(self, take: Take) -> None:
+        """Have the threads call `take` for each part before it is yielded, several at a time. Call before iterating."""
+        self._take, coming = take, tuple(self._coming)
+        self._coming.clear()
+        for place, (future, room) in enumerate(coming):
+            self._coming.append((self._threads.submit(_given, take, place, future), room))
+
     def close(self) -> None:
         """End the threads. Safe to call twice."""
         self._left.clear()
@@ -258,4 +271,19 @@ class PartsReader:
     def _read_on(self) -> None:
         while self._left and self._rooms:
             (file, number), room = self._left.popleft(), self._rooms.popleft()
-            self._coming.append((self._threads.submit(file.read, number, room), room))
+            reading = self._threads.submit(_read, self._take, self._n_begun, file, number, room)
+            self._coming.append((reading, room))
+            self._n_begun += 1
+
+
+def _read(take: Take | None, place: int, file: PartsFile, number: int, room: memoryview) -> memoryview:
+    content = file.read(number, room)
+    if take is not None:
+        take(place, content)
+    return content
+
+
+def _given(take: Take, place: int, read: Future[memoryview]) -> memoryview:
+    content = read.result()
+    take(place, content)
+    return content

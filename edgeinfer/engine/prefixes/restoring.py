@@ -6,7 +6,7 @@ the engine; then a sequence with it. What is damaged ends the prefix there; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,12 +53,11 @@ class ComingPrefix:
         self.reading.close()
         self.found.close()
 
-    def from_page(self, n_own: int) -> Iterator[tuple[int, memoryview]]:
-        """Number and contents of each part from `n_own` on, each valid until the next. Raises as `PartsReader`."""
-        if n_own < self.first:
+    def go_back_to(self, number: int) -> None:
+        """Read from this page on, if that is before what is being read."""
+        if number < self.first:
             self.reading.close()
-            self.first, self.reading = n_own, PartsReader(self.parts[n_own:])
-        return ((number, content) for number, content in enumerate(self.reading, self.first) if number >= n_own)
+            self.first, self.reading = number, PartsReader(self.parts[number:])
 
 
 def coming_prefix(
@@ -102,19 +101,28 @@ def put_back(
     if prefix.n_tokens < cached.n_cached + LEAST_GAINED:
         return 0
     n_own = cached.cut(cached.n_cached // PAGE * PAGE) // PAGE
+    prefix.go_back_to(n_own)
     if not _extended(cached, prompt[: prefix.n_tokens], pages, make_room):
         return 0
     sequence, n_pages, n_done = cached.settle(), pages_for(prefix.n_tokens), n_own
+
+    def write(place: int, content: memoryview) -> None:
+        if n_own <= prefix.first + place < n_pages:
+            pages.write(sequence, prefix.first + place, _bytes(content)[None])
+
     is_whole = False  # but if only pages are needed, what is there of them
     try:
-        for number, content in store.verified(prefix.from_page(n_own)):
-            if number < n_pages:
-                pages.write(sequence, number, _bytes(content)[None])
-            else:
+        if pages.takes_threads:
+            prefix.reading.give(write)
+        for place, content in enumerate(store.verified(iter(prefix.reading))):
+            if not pages.takes_threads:
+                write(place, content)
+            if prefix.first + place == n_pages:
                 pages.write_checkpoint(sequence, n_own, _bytes(content))
-            n_done = number + 1
+            n_done = max(n_own, prefix.first + place + 1)
         is_whole = n_done == len(prefix.parts)
     finally:
+        prefix.reading.close()  # its threads write to pages that may be given to others from now on
         if not is_whole:
             cached.cut(min((n_own if pages.needs_checkpoints else n_done) * PAGE, cached.n_cached))
     return max(0, cached.n_cached - n_own * PAGE)

@@ -24,7 +24,6 @@ from edgeinfer.engine.prefixes.keys import key_of, tokens_of
 from edgeinfer.engine.prefixes.parts_file import (
     DamagedFile,
     PartsFile,
-    PartsReader,
     parts_start,
     rounded_up,
     write_parts,

@@ -137,10 +137,10 @@ def test_a_text_that_loses_its_memory_is_written(name: str, monkeypatch: pytest.
     path = DATA / f"{name}.gguf"
     expected = anew(path, **SEEDED)
     with opened(path, n_sessions=2, spec="off") as llm, busy(llm, monkeypatch):
-        ask(llm, n=4, **GREEDY)
+        ask(llm, **GREEDY)
         assert files() == []
         for number in range(4):  # more than memory has room for
-            ask(llm, f"{number} {TEXT}", n=4, **GREEDY)
+            ask(llm, f"{number} {TEXT}", **GREEDY)
         until(files)
     with opened(path) as llm:
         asked = ask(llm, **SEEDED)
@@ -151,9 +151,9 @@ def test_a_session_that_loses_its_memory_is_written(monkeypatch: pytest.MonkeyPa
     path = DATA / "llama-q8_0.gguf"
     expected = anew(path, **SEEDED)
     with opened(path, n_sessions=1, spec="off") as llm, llm.session() as session, busy(llm, monkeypatch):
-        session.complete(TEXT, max_tokens=4, **GREEDY).read()
+        session.complete(TEXT, max_tokens=12, **GREEDY).read()
         assert files() == []
-        ask(llm, f"another {TEXT}", n=4, **GREEDY)
+        ask(llm, f"another {TEXT}", **GREEDY)
         until(files)
         assert session._cached.was_taken
     with opened(path) as llm:
@@ -168,8 +168,8 @@ def test_of_a_lost_text_there_is_as_much_as_there_is_memory_for_copies(monkeypat
         pages = llm._pool.executor.capabilities.pages
         assert pages is not None
         monkeypatch.setattr(keeping, "COPIES_BYTES", 5 * pages.page_bytes + 1)
-        ask(llm, n=4, **GREEDY)
-        ask(llm, f"another {TEXT}", n=4, **GREEDY)
+        ask(llm, **GREEDY)
+        ask(llm, f"another {TEXT}", **GREEDY)
         until(files)
     with opened(path) as llm:
         asked = ask(llm, **SEEDED)
