@@ -1,11 +1,12 @@
 """Counts the tokens that an agent's conversation makes a server read, with and without restarts of the server.
 
-Run: `python scripts/agent_trace.py --model MODEL --questions QUESTIONS [--turns 30] [--every 5] [--words 90] [--kill]`.
-The conversation has the shape of a coding agent's: a long system prompt, ten functions, and turn by turn a call (greedy,
-forced by `tool_choice`) and its result, some hundred tokens of Spec-Bench's articles. It is held twice over HTTP with
-`edgeinfer serve`, each time with an empty store of prefixes: with one process, and with a new one after every few
-turns. A turn reads the tokens of its prompt that the server does not report as cached. Prints a row for each turn and
-the ratio of both sums, or all of it as JSON. Exits 1 if the two answer differently.
+Run: `python scripts/agent_trace.py --model MODEL --questions QUESTIONS [--turns 30] [--every 5] [--kill] [OPTION ...]`.
+Options that are none of the script's go to the server. The conversation has the shape of a coding agent's: a long
+system prompt, ten functions, and turn by turn a call (greedy, forced by `tool_choice`) and its result, some hundred
+tokens of the articles of Spec-Bench. It is held twice over HTTP with `edgeinfer serve`, each time with an empty store
+of prefixes: with one process, and with a new one after every few turns. A turn reads the tokens of its prompt that the
+server does not report as cached. Prints a row for each turn and the ratio of both sums, or all of it as JSON. Exits 1
+if the two answer differently.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ def held(given: argparse.Namespace, every: int | None) -> Trace:
     trace, told, server = Trace([], []), results(given.questions, given.words), None
     with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
         for number in range(given.turns):
-            is_first = server is None or bool(every) and number % every == 0
+            is_first = server is None or (bool(every) and number % every == 0)
             if is_first:
                 opened.close()
                 server = Server(given.model, Path(folder), given.serve)
@@ -200,7 +201,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--every", type=int, default=5, help="turns after which the server is restarted")
     parser.add_argument("--words", type=int, default=90, help="words of a call's result")
-    parser.add_argument("--kill", action="store_true", help="end servers at once (SIGKILL), not as a service manager does")
+    parser.add_argument("--kill", action="store_true", help="end servers at once, as a crash does")
     parser.add_argument("--json", action="store_true")
     given, given.serve = parser.parse_known_args()
     one, other = held(given, None), held(given, given.every)

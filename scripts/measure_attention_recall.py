@@ -1,7 +1,7 @@
 """Measures how much of the softmax's mass the chunks of a budget hold, layer by layer, against a window of its size.
 
 Run from the repository root: `python scripts/measure_attention_recall.py MODEL QUESTIONS [--tokens 8192] [--texts 2]
-[--scored 32] [--sizes 50%,20%,10%] [--json]`. QUESTIONS is Spec-Bench's file, whose articles are the text. The CPU reads
+[--scored 32] [--sizes 50%,20%,10%] [--json]`. QUESTIONS is Spec-Bench's file; its articles are the text. The CPU reads
 each text, the reference device (NumPy) evaluates its last tokens over the same keys, and the rule of budgets
 (`edgeinfer.graph.budget`) chooses chunks for each of them by its own query, as if it were decoded alone. Mass is the
 share of the softmax over all positions, a mean over heads and tokens. "window" has as many chunks: the first and the
@@ -69,10 +69,11 @@ def step_of(tokens: Sequence[int], first: int, n_pages: int) -> Step:
     return Step(batch, zeros, positions, np.full_like(order, first), np.arange(n_pages, dtype=np.int32)[None])
 
 
-def cached(model: Model, tokens: Sequence[int], limits: Limits) -> list[tuple[Floats, Floats]]:
+def cached(model: Model, tokens: Sequence[int], limits: Limits, n_workers: int | None) -> list[tuple[Floats, Floats]]:
     """Keys and values of a text that the CPU read, by layer: each [S, G, K], at least as many positions as tokens."""
     pages = np.arange(limits.n_pages, dtype=np.int32)
-    with closing(CpuDevice(DeviceOptions())) as device, closing(device.compile(model.spec, model.file, limits)) as lane:
+    device = CpuDevice(DeviceOptions(n_workers=n_workers))
+    with closing(device), closing(device.compile(model.spec, model.file, limits)) as lane:
         for first in range(0, len(tokens), PASS_TOKENS):
             lane.run(step_of(tokens[first : first + PASS_TOKENS], first, limits.n_pages))
         contents = lane.read_pages(pages)
@@ -146,7 +147,7 @@ def measured(given: argparse.Namespace) -> list[Recall]:
         lane = ReferenceDevice(kv="f16", rounding=queries).compile(model.spec, model.file, limits)
         for tokens in pieces(text, given.tokens, given.texts):
             first = len(tokens) - given.scored
-            for layer, (keys, values) in enumerate(cached(model, tokens[:first], limits)):
+            for layer, (keys, values) in enumerate(cached(model, tokens[:first], limits, given.threads)):
                 lane.keys[layer][:], lane.cached_values[layer][:] = keys, values
             step = step_of(tokens[first:], first, n_pages)
             lane.run(step)
@@ -184,6 +185,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=2)
     parser.add_argument("--scored", type=int, default=32, help="last tokens of a text whose queries choose")
     parser.add_argument("--sizes", default=",".join(COMPARED), help="budgets, tokens or shares, with commas between")
+    parser.add_argument("--threads", type=int, help="worker threads; default: one per usable core")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     found = measured(given)

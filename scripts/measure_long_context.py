@@ -1,7 +1,7 @@
 """Measures what each way to keep less of a long context costs: perplexity, divergence, and facts found in the text.
 
-Run from the repository root: `python scripts/measure_long_context.py MODEL QUESTIONS [MODE ...] [--tokens 2048,4096,8192]
-[--texts 4] [--scored 128] [--depths 10] [--json]`. QUESTIONS is Spec-Bench's file, whose articles are the text. A mode is
+Run from the repository root: `python scripts/measure_long_context.py MODEL QUESTIONS [MODE ...] [--tokens 2048,8192]
+[--texts 4] [--scored 128] [--depths 10] [--json]`. QUESTIONS is Spec-Bench's file; its articles are the text. A mode is
 what would be given to `edgeinfer run`, such as `kv=20%`, `q8q4` or `0.1`, or a plain window for comparison, such as
 `window=20%` (scripts/long_context/modes.py). Prompts are read in full, as answers have them; what is scored is decoded
 after them one token at a time in the mode:
@@ -79,7 +79,8 @@ class Measurement:
         """Measure all modes, those with the same opening on the same reading of the text."""
         for opening in dict.fromkeys(mode.opening for mode in self._modes):
             modes = [mode for mode in self._modes if mode.opening == opening]
-            with Reader(self._given.model, self._n_tokens + 256, opening, self._given.device) as reader:
+            device = self._given.device, self._given.threads
+            with Reader(self._given.model, self._n_tokens, opening, *device) as reader:
                 text = encoded(reader.tokenizer, article_text(self._given.questions))
                 self._score(reader, text, modes)
                 self._seek(reader, text, modes)
@@ -103,7 +104,7 @@ class Measurement:
         """Ask for a fact at each depth. The deepest comes first: what stands before the next one is read already."""
         n_same = 0
         for needle in needles(reader.tokenizer, self._given.depths) if self._given.depths else ():
-            n_hay = self._n_tokens - len(needle.fact) - len(needle.question)
+            n_hay = self._n_tokens - len(needle.fact) - len(needle.question) - len(needle.answer)
             place, hay = round(needle.depth * n_hay), [*reader.lead, *text[len(reader.lead) : n_hay]]
             reader.read([*hay[:place], *needle.fact, *hay[place:]], min(n_same, place))
             n_same = place
@@ -153,6 +154,7 @@ def main() -> None:
     parser.add_argument("--scored", type=int, default=128, help="last tokens of a text that are scored")
     parser.add_argument("--depths", type=int, default=10, help="facts in each length; 0: none")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, help="worker threads; default: one per usable core")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     try:

@@ -1,7 +1,7 @@
 """Measures what prompts lose whose text was read elsewhere: after a changed line (`--reuse shifted`), or as modules.
 
-Run from the repository root: `python scripts/measure_reuse.py MODEL QUESTIONS [WAY ...] [--tokens 2048,4096] [--texts 5]
-[--scored 64] [--json]`. QUESTIONS is Spec-Bench's file, whose articles are the text; text by text, a fact stands a little
+Run from the repository root: `python scripts/measure_reuse.py MODEL QUESTIONS [WAY ...] [--tokens 2048] [--texts 5]
+[--scored 64] [--json]`. QUESTIONS is Spec-Bench's file; its articles are the text; text by text, a fact stands a little
 deeper in it. Ways: `shifted`: the text was read after another first line; `modules`: it consists of four modules, each
 read by itself; `modules@0.9`: at this temperature. The rest of the text, and a question for the fact with its answer,
 follow; they are read as usual. Compared with the same prompt read as a whole: perplexity of the rest, KL(exact || way)
@@ -30,6 +30,8 @@ FIRST_LINES = ("Today is Monday, the 3rd of March.\n\n", "It is Saturday evening
 N_MODULES = 4
 EXACT, SHIFTED, MODULES = "exact", "shifted", "modules"
 WAYS = (SHIFTED, MODULES, f"{MODULES}@0.9")
+OTHER_TOKENS = 160
+"""Room in a text for what is not of the articles."""
 ROWS = 32
 """Tokens of a pass with logits."""
 
@@ -82,9 +84,8 @@ def texts(llm: LLM, given: argparse.Namespace, n_tokens: int) -> list[Text]:
     found = []
     hidden = list(needles(tokenizer, given.texts))[::-1]
     for piece, needle in zip(pieces(tokens, n_tokens, given.texts), hidden, strict=True):
-        body = piece[: n_tokens - given.scored - len(needle.fact)]
-        place = round(needle.depth * len(body))
-        rest = piece[n_tokens - given.scored :]
+        body = piece[: n_tokens - given.scored - OTHER_TOKENS]
+        place, rest = round(needle.depth * len(body)), piece[len(body) : len(body) + given.scored]
         found.append(Text([*body[:place], *needle.fact, *body[place:]], rest, needle))
     return found
 
@@ -138,7 +139,14 @@ def measured(given: argparse.Namespace, n_tokens: int, ways: Sequence[str]) -> l
     """All ways on texts of one length, each group after the exact reading of its prompts."""
     found = []
     reuse = {"reuse": SHIFTED} if SHIFTED in ways else {}
-    opened = {"device": given.device, "spec": "off", "n_context": n_tokens + 512, "n_sessions": 4, **reuse}
+    opened = {
+        "device": given.device,
+        "spec": "off",
+        "n_context": n_tokens,
+        "threads": given.threads,
+        "n_sessions": 4,
+        **reuse,
+    }
     with edgeinfer.load(given.model, **opened) as llm:
         all_texts = texts(llm, given, n_tokens)
         if SHIFTED in ways:
@@ -181,6 +189,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=5, help="texts of each length")
     parser.add_argument("--scored", type=int, default=64, help="last tokens of a text that are scored")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, help="worker threads; default: one per usable core")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     ways, records = given.ways or WAYS, []

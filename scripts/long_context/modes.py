@@ -48,19 +48,25 @@ class Mode:
                 mode = replace(mode, opening=replace(mode.opening, kv=part))
             elif part.startswith((BUDGET, WINDOW)) and mode.size is None:
                 size = part.partition("=")[2]
-                mode = replace(mode, size=size, is_window=part.startswith(WINDOW))
-                mode.budget(1)
+                mode = replace(mode, size=checked_size(size), is_window=part.startswith(WINDOW))
             else:
                 mode = replace(mode, opening=replace(mode.opening, threshold=Approximation.parse(part).threshold))
         return mode
 
     def budget(self, n_tokens: int) -> int:
-        """The budget after a text of so many tokens, 0: all of it. Raises ValueError for a size that is none."""
+        """The budget in a text of so many tokens, 0: all of it."""
         if self.size is None:
             return 0
-        number = float(self.size.rstrip("%"))
-        n_seen = round(number / 100 * n_tokens) if self.size.endswith("%") else int(number)
+        number = int(self.size.removesuffix("%"))
+        n_seen = number * n_tokens // 100 if self.size.endswith("%") else number
         return max(LEAST_BUDGET, n_seen)
+
+
+def checked_size(size: str) -> str:
+    """A number of tokens, or a share of a text. Raises ValueError."""
+    if not size.removesuffix("%").isdecimal():
+        raise ValueError(f"{size!r} is no size: give a number of tokens such as kv=1024, or a share such as kv=20%")
+    return size
 
 
 USUAL = (

@@ -23,6 +23,8 @@ from edgeinfer.models.text import Tokenizer
 from scripts.long_context.modes import Mode, Opening
 
 PASS_TOKENS = 256
+ROWS = 32
+"""Tokens of a pass with logits."""
 SPARE_PAGES = 8
 """Pages beside those of the text, for branches of it."""
 
@@ -30,8 +32,10 @@ SPARE_PAGES = 8
 class Reader:
     """A model that reads one text at a time. Close it, or use `with`."""
 
-    def __init__(self, path: Path, n_context: int, opening: Opening, device: str = "cpu") -> None:
-        """`n_context`: the longest text with what is decoded after it."""
+    def __init__(
+        self, path: Path, n_context: int, opening: Opening, device: str = "cpu", n_workers: int | None = None
+    ) -> None:
+        """`n_context`: the longest text with what is decoded after it; sizes of modes are shares of that."""
         with ExitStack() as opened:
             model = opened.enter_context(open_model(path, n_context, opening.approximation.threshold))
             self.tokenizer = Tokenizer.from_metadata(model.file.metadata)
@@ -39,11 +43,11 @@ class Reader:
             self.lead = [vocabulary.bos_id] if vocabulary.add_bos and vocabulary.bos_id is not None else []
             """What texts begin with."""
             n_pages = -(-n_context // PAGE) + SPARE_PAGES
-            limits = Limits(n_context, n_pages, PASS_TOKENS, 1, kv=opening.kv, budgets=True)
-            runner = open_device(device, DeviceOptions())
+            limits = Limits(n_context, n_pages, PASS_TOKENS, ROWS, kv=opening.kv, budgets=True)
+            runner = open_device(device, DeviceOptions(n_workers=n_workers))
             self._executor = Executor(runner, runner.compile(model.spec, model.file, limits), limits, "long context")
             opened.callback(self._executor.close)
-            self._sequence = self._executor.create()
+            self._sequence, self._n_context = self._executor.create(), n_context
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Reader:
@@ -63,16 +67,17 @@ class Reader:
     def decoded(self, tokens: Sequence[int], mode: Mode) -> Floats:
         """Logits after each of these tokens, which follow the text one by one in a mode: float32[T, V].
 
-        The text is as it was afterwards.
+        Without a budget several go into a pass, which gives the same bits. The text is as it was afterwards.
         """
-        n_seen, logits = mode.budget(self._executor.n_cached(self._sequence)), []
+        n_seen, logits, n_together = mode.budget(self._n_context), list[Floats](), 1 if mode.size else ROWS
         if mode.is_window:  # the rule adds the first chunk and the token's own to the recent ones
             n_seen = max(1, -(-n_seen // PAGE) - 2) * PAGE
         with self._branch() as branch, _without_choice() if mode.is_window else nullcontext():
-            for token in tokens:
-                logits.append(self._executor.evaluate(self._chain(branch, [token], 1, n_seen))[0].copy())
-                self._executor.commit(branch, np.zeros(1, np.int32))
-        return np.stack(logits)
+            for first in range(0, len(tokens), n_together):
+                part = tokens[first : first + n_together]
+                logits.append(self._executor.evaluate(self._chain(branch, part, len(part), n_seen)).copy())
+                self._executor.commit(branch, np.arange(len(part), dtype=np.int32))
+        return np.concatenate(logits)
 
     @contextmanager
     def _branch(self) -> Iterator[int]:

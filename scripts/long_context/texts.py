@@ -1,4 +1,4 @@
-"""Long real texts of Spec-Bench: its articles one after another, in pieces of a wanted length; and facts to hide in them.
+"""Long real texts: the articles of Spec-Bench one after another, in pieces of a wanted length; and facts to hide there.
 
 In: its file of questions (lines of JSON with `category` and `turns`), a tokenizer. Out: tokens. Knows no models.
 """
@@ -43,7 +43,9 @@ def encoded(tokenizer: Tokenizer, text: str) -> list[int]:
 def pieces(tokens: Sequence[int], n_tokens: int, n_pieces: int) -> list[list[int]]:
     """The first disjoint pieces of a text. Raises ValueError if it is too short."""
     if len(tokens) < n_tokens * n_pieces:
-        raise ValueError(f"{n_pieces} pieces of {n_tokens} tokens are more than the {len(tokens)} tokens of the articles")
+        raise ValueError(
+            f"{n_pieces} pieces of {n_tokens} tokens are more than the {len(tokens)} tokens of the articles"
+        )
     return [list(tokens[first : first + n_tokens]) for first in range(0, n_tokens * n_pieces, n_tokens)]
 
 

@@ -108,7 +108,7 @@ def test_a_window_has_the_size_of_a_budget_and_sees_its_chunks_alone(reader: Rea
     assert pages is not None
     first, stop = 1, N_TOKENS // PAGE + 2 - WINDOW // PAGE  # the token's own page is the one after the text
     kept = pages.read(reader._sequence, first, stop)
-    pages.write(reader._sequence, first, draw.permutation(kept))
+    pages.write(reader._sequence, first, np.repeat(kept[:1], len(kept), axis=0))
     for mode in (exact, budget, window):
         assert np.array_equal(reader.decoded(after, mode), before[mode]) is (mode is window)
     pages.write(reader._sequence, stop, pages.read(reader._sequence, 2, 3))
@@ -149,7 +149,8 @@ def test_perplexity_divergence_and_facts(
     expected = math.exp(-np.mean([each.logprob for part in told for each in part]))
     assert records["exact"]["perplexity"] == pytest.approx(expected, rel=1e-4)
     called(monkeypatch, measure_long_context, *given)
-    assert capsys.readouterr().out.splitlines()[1].split() == ["mode", "sees", "perplexity", "mean", "KL", "99", "%", "facts", "log", "prob."]
+    heading = capsys.readouterr().out.splitlines()[1]
+    assert heading.split() == ["mode", "sees", "perplexity", "mean", "KL", "99", "%", "facts", "log", "prob."]
     with pytest.raises(SystemExit):
         called(monkeypatch, measure_long_context, model, questions, "q9")
     assert "kv=1024" in capsys.readouterr().err
@@ -170,7 +171,7 @@ def test_recall(
         if each["size"] == "100%":
             assert ways == pytest.approx(dict.fromkeys(ways, 1.0), abs=1e-6)
         else:
-            assert 0.05 < min(ways.values())
+            assert min(ways.values()) > 0.05
             assert max(ways["budget"], ways["window"]) <= ways["ideal"] + 1e-6 < 1
     called(monkeypatch, measure_attention_recall, *given)
     assert capsys.readouterr().out.splitlines()[-1].startswith("lowest")
