@@ -52,6 +52,8 @@ class Batch:
                position along each axis
     scales     float32[T, A]  how much each LoRA adapter adds to each token; None: as the model was loaded
     hidden     float32[T, W]  hidden rows of another model that come with the tokens, for heads that read them
+    blocks     int32[N]     the first token of each whole block of a prompt: PAGE tokens of one sequence, in a chain, at
+               positions from a multiple of PAGE on; None: no blocks
     """
 
     tokens: Int32s
@@ -63,6 +65,7 @@ class Batch:
     axes: Int32s | None = None
     scales: Floats | None = None
     hidden: Floats | None = None
+    blocks: Int32s | None = None
 
     def named_tokens(self) -> list[int]:
         """The tokens in the form used to compare texts: ids, and the names of rows."""
@@ -111,6 +114,19 @@ def joined_hidden(batches: Sequence[Batch]) -> Floats | None:
     """The hidden rows of several batches, concatenated; None if no batch has any."""
     found = [batch.hidden for batch in batches if batch.hidden is not None]
     return np.concatenate(found) if found else None
+
+
+def joined_blocks(batches: Sequence[Batch]) -> Int32s | None:
+    """The blocks of several batches that are evaluated one after the other; None if no batch has any."""
+    firsts = np.cumsum([0, *(len(batch.tokens) for batch in batches)], dtype=np.int32)
+    found = [batch.blocks + first for batch, first in zip(batches, firsts, strict=False) if batch.blocks is not None]
+    return np.concatenate(found) if found else None
+
+
+def whole_blocks(first_position: int, n_tokens: int) -> Int32s | None:
+    """`Batch.blocks` of a chain of tokens from a position on; None if it has no whole block."""
+    found = np.arange(-first_position % PAGE, n_tokens - PAGE + 1, PAGE, dtype=np.int32)
+    return found if len(found) else None
 
 
 def same_axes(positions: Int32s) -> Int32s:
@@ -185,6 +201,7 @@ def join(batches: Sequence[Batch]) -> Batch:
         axes=joined_axes(batches),
         scales=joined_scales(batches),
         hidden=joined_hidden(batches),
+        blocks=joined_blocks(batches),
     )
 
 
