@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from edgeinfer.adapter_choice import AdapterChoice, adapter_choices
+from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.errors import BadSetting
 from edgeinfer.setting_groups import CTX_CAP, METADATA_KEY, option
 from edgeinfer.setting_values import (
@@ -26,7 +27,6 @@ from edgeinfer.setting_values import (
     disk_space,
     kv_kind,
     memory_budget,
-    number,
     one_of,
     path_list,
     path_text,
@@ -71,11 +71,12 @@ class LoadOptions:
         f"what the model was trained for, {CTX_CAP} at most",
         name="ctx",
     )
-    approx: float | None = option(
+    approx: Approximation | str | float | None = option(
         None,
-        "Skip neurons whose activation is below this threshold, such as 0.05; answers are approximate.",
-        unset_or(number(at_least=1e-30)),
-        "NUMBER",
+        "Not exact: a number such as 0.05 skips neurons with smaller activations; kv=1024 makes tokens of answers "
+        "attend to about that many of the cached ones. With commas.",
+        unset_or(Approximation.parse),
+        "NUMBER|kv=N",
         "exact",
     )
     lora: Sequence[str | Path] = option(
@@ -187,6 +188,11 @@ class LoadOptions:
         return tuple(self.device.split(","))
 
     @property
+    def approximation(self) -> Approximation:
+        """What `approx` leaves out."""
+        return self.approx if isinstance(self.approx, Approximation) else EXACT
+
+    @property
     def adapters(self) -> tuple[AdapterChoice, ...]:
         """The adapters named in `lora`."""
         return adapter_choices(self.lora)
@@ -216,3 +222,4 @@ class LoadOptions:
             except ValueError as reason:
                 raise BadSetting(f"{name} cannot be {value!r}: it must be {reason.args[0]}") from None
         object.__setattr__(self, "kv", kv_kind(self.kv))  # by its own name if an earlier spelling was given
+        object.__setattr__(self, "approx", rules["approx"](self.approx))

@@ -44,7 +44,8 @@ class Limits:
     format of keys and values; branches: whether evaluating a tree in one pass pays off; otherwise it is read path by
     path; stored: where weights are stored that do not fit in memory; n_sequences: most sequences in one pass, 0 for as
     many as the pages allow; windows: what layers with a window store, on devices that can store less than the context,
-    None: all of it; n_states: most slots for sequence states, 0 for as many as are useful.
+    None: all of it; n_states: most slots for sequence states, 0 for as many as are useful; budgets: whether passes may
+    state budgets of attention, for which keys are summarised; kv_budget: the budget of the tokens of answers, 0: none.
     """
 
     n_context: int
@@ -58,6 +59,8 @@ class Limits:
     n_sequences: int = 0
     windows: Windows | None = None
     n_states: int = 0
+    budgets: bool = False
+    kv_budget: int = 0
 
     def state_slots(self, states: tuple[LayerState, ...]) -> int:
         """Slots for the states of a model's sequences; 0 for a model without states."""
@@ -264,7 +267,8 @@ class DeviceKind:
     `entrants`: its names on this machine, with the available targets. `folders`: how it opens decoder folders written
     by other programs. `code_sources`: what its compiled code is made of. `compile_ahead`: compiles what a Llama with
     these weight types needs before more of the model is known. `offload`: how it runs models whose weights do not all
-    stay in memory. Unsupported fields are None. `kv_kinds`: the KV caches it can have.
+    stay in memory. Unsupported fields are None. `kv_kinds`: the KV caches it can have. `budgets`: whether its lanes read
+    budgets of attention (`Limits.budgets`).
     """
 
     key: str
@@ -279,6 +283,7 @@ class DeviceKind:
     compile_ahead: Callable[[KVKind, Sequence[int]], None] | None = None
     offload: Callable[[], WeightOffload] | None = None
     kv_kinds: tuple[KVKind, ...] = USUAL_KV
+    budgets: bool = False
 
 
 _SEAMS = (
@@ -301,6 +306,15 @@ def require_kv(names: str, kv: KVKind) -> None:
             raise BadSetting(
                 f"the device {name} has no {kv} cache: use --kv {' or '.join(kinds)}, or --device cpu with --kv {kv}"
             )
+
+
+def require_budgets(names: str) -> None:
+    """Raises BadSetting unless this is one device whose lanes read budgets of attention; UnknownKey."""
+    kind = None if "," in names else kind_of(names)
+    if not (isinstance(kind, DeviceKind) and kind.budgets):
+        raise BadSetting(
+            f"{names} attends to all that is cached: use --device cpu with --approx kv=N, or leave one of the two out"
+        )
 
 
 def device_kind(name: str) -> DeviceKind:

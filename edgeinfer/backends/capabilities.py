@@ -116,6 +116,7 @@ class LaneCapabilities:
     cutting    activations that can be cut at a threshold
     streaming  weights partly read from a file
     scales     whether passes may state scales of LoRA adapters
+    budgets    whether passes may state budgets of attention
     """
 
     states: StateMemory | None = None
@@ -127,6 +128,7 @@ class LaneCapabilities:
     cutting: ThresholdLane | None = None
     streaming: Streaming | None = None
     scales: bool = False
+    budgets: bool = False
 
 
 class OwnMemory(Protocol):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
-from edgeinfer.backends.meanings import FORMS, round_activations, round_cached, round_queries
+from edgeinfer.backends.meanings import FORMS, rotated, round_activations, round_cached, round_queries
 from edgeinfer.backends.reference_states import ReferenceStates
 from edgeinfer.graph.graph import Fragment, ModelSpec
 from edgeinfer.graph.op import Op
@@ -144,7 +144,7 @@ class ReferenceLane:
 
     @property
     def capabilities(self) -> LaneCapabilities:
-        return LaneCapabilities(self.states, self.windows, buffers=self, scales=True)
+        return LaneCapabilities(self.states, self.windows, buffers=self, scales=True, budgets=True)
 
     @property
     def resident_bytes(self) -> int:
@@ -288,6 +288,9 @@ class _Pass:
         scaled = rows.reshape(-1, head_width) * np.float32(scale)
         return (scaled if self._lane.forms is None else round_queries(scaled)).reshape(rows.shape)
 
+    def summarised(self, rows: Floats) -> Floats:
+        return rows if self._lane.forms is None else rotated(rows)
+
     def scored(self, op: Op, name: str) -> Floats:
         rows, rounding = self.values[name], self._lane.rounding
         return rows if rounding is None else rounding(op, name, rows)
@@ -355,4 +358,4 @@ def _open(options: DeviceOptions) -> ReferenceDevice:
     return ReferenceDevice()
 
 
-DEVICE = DeviceKind("reference", "plain NumPy, exact and slow: the oracle", _open, footprint, kv_kinds=get_args(KVKind))
+DEVICE = DeviceKind("reference", "plain NumPy, exact and slow: the oracle", _open, footprint, kv_kinds=get_args(KVKind), budgets=True)

@@ -149,6 +149,10 @@ class OpContext(Protocol):
         """The rows of a buffer times `scale`, as they are multiplied with cached keys: float32[T, H * K]."""
         ...
 
+    def summarised(self, rows: Floats) -> Floats:
+        """Keys and queries [..., K] as budgets compare them: rotated if the cache holds rotated keys."""
+        ...
+
     def scored(self, op: Op, name: str) -> Floats:
         """The rows of a buffer as they are used for choosing experts: float32[T, E]."""
         ...

@@ -7,8 +7,9 @@ positions per token: temporal, height and width. Independent of encoders and of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,9 @@ class Batch:
                position along each axis
     scales     float32[T, A]  how much each LoRA adapter adds to each token; None: as the model was loaded
     hidden     float32[T, W]  hidden rows of another model that come with the tokens, for heads that read them
+    budgets    int32[T]  about how many cached positions each token sees in layers without a window (`graph.budget`), 0:
+               all; None: all
+    turn_starts  int32[T]  where the turn of each token's chat begins, 0: unknown; None: unknown
     blocks     int32[N]     the first token of each whole block of a prompt: PAGE tokens of one sequence, in a chain, at
                positions from a multiple of PAGE on; None: no blocks
     """
@@ -65,6 +69,8 @@ class Batch:
     axes: Int32s | None = None
     scales: Floats | None = None
     hidden: Floats | None = None
+    budgets: Int32s | None = None
+    turn_starts: Int32s | None = None
     blocks: Int32s | None = None
 
     def named_tokens(self) -> list[int]:
@@ -116,6 +122,15 @@ def joined_hidden(batches: Sequence[Batch]) -> Floats | None:
     return np.concatenate(found) if found else None
 
 
+def joined_numbers(batches: Sequence[Batch], of: Callable[[Batch], Int32s | None]) -> Int32s | None:
+    """What some of several batches state of each token, concatenated, 0 for the others; None if no batch states it."""
+    stated = [of(batch) for batch in batches]
+    if all(each is None for each in stated):
+        return None
+    parts = zip(batches, stated, strict=True)
+    return np.concatenate([np.zeros_like(batch.positions) if each is None else each for batch, each in parts])
+
+
 def joined_blocks(batches: Sequence[Batch]) -> Int32s | None:
     """The blocks of several batches that are evaluated one after the other; None if no batch has any."""
     firsts = np.cumsum([0, *(len(batch.tokens) for batch in batches)], dtype=np.int32)
@@ -160,6 +175,7 @@ class Step:
             batch and the token itself
     tables  int32[B, P]  page of each PAGE positions of a sequence; -1 where none is needed
     states  where states are stored, for models that have them
+    new_pages  int32[N]: complete pages that a budget may choose among and whose keys were not summarised yet
     """
 
     batch: Batch
@@ -168,10 +184,15 @@ class Step:
     starts: Int32s
     tables: Int32s
     states: StateStep | None = None
+    new_pages: Int32s | None = None
 
     def with_states(self, states: StateStep) -> Step:
         """The same step with this place for states."""
-        return Step(self.batch, self.rows, self.slots, self.starts, self.tables, states)
+        return replace(self, states=states)
+
+    def with_new_pages(self, pages: Int32s) -> Step:
+        """The same step with these pages to summarise."""
+        return replace(self, new_pages=pages)
 
     def context_slots(self, token: int) -> NDArray[np.int64]:
         """KV slots a token attends to, by position: cached ones through the table, then its ancestors and itself."""
@@ -201,6 +222,8 @@ def join(batches: Sequence[Batch]) -> Batch:
         axes=joined_axes(batches),
         scales=joined_scales(batches),
         hidden=joined_hidden(batches),
+        budgets=joined_numbers(batches, attrgetter("budgets")),
+        turn_starts=joined_numbers(batches, attrgetter("turn_starts")),
         blocks=joined_blocks(batches),
     )
 
@@ -211,13 +234,14 @@ class Inputs:
 
     `row_width`: width of input rows, 0 for token ids only. `axes`: whether it reads three positions per token.
     `scales`: of its LoRA adapters, in passes that state none; () if passes cannot state any. `hidden_width`: width of
-    the hidden rows that come with its tokens, 0 if it reads none.
+    the hidden rows that come with its tokens, 0 if it reads none. `budgets`: whether passes may state budgets.
     """
 
     row_width: int = 0
     axes: bool = False
     scales: tuple[float, ...] = ()
     hidden_width: int = 0
+    budgets: bool = False
 
     def check(self, batch: Batch, n_context: int) -> None:
         """Raises UnsupportedModel, ContextOverflow or ValueError if a batch has invalid rows, axes or scales."""
@@ -241,6 +265,13 @@ class Inputs:
                 raise UnsupportedModel("this model, as it was opened, adds its LoRA adapters at one scale alone")
             if batch.scales.shape != (len(batch.tokens), len(self.scales)):
                 raise ValueError(f"scales of shape {batch.scales.shape} for {len(batch.tokens)} tokens")
+        if batch.budgets is not None:
+            if not self.budgets:
+                raise UnsupportedModel(
+                    "this model, as it was opened, attends to all that is cached; load it on the cpu with approx kv=N"
+                )
+            if batch.budgets.shape != batch.tokens.shape:
+                raise ValueError(f"budgets of shape {batch.budgets.shape} for {len(batch.tokens)} tokens")
         hidden = () if batch.hidden is None else batch.hidden.shape
         if hidden != ((len(batch.tokens), self.hidden_width) if self.hidden_width else ()):
             raise ValueError(f"hidden rows of shape {hidden} for {len(batch.tokens)} tokens, {self.hidden_width} wide")

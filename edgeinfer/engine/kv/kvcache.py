@@ -10,8 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.engine.kv.pages import (
+    FEW,
     FULL,
     NO_COPIES,
+    WRONG_PARENTS,
     Copies,
     Indices,
     PendingBatch,
@@ -22,14 +24,10 @@ from edgeinfer.engine.kv.pages import (
     table_slots,
 )
 from edgeinfer.engine.kv.states import SequenceStates
+from edgeinfer.engine.kv.summaries import PageSummaries
 from edgeinfer.errors import ContextOverflow, DoesNotFit
 from edgeinfer.graph.operands import Windows
 from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
-
-WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"
-
-FEW = 64
-"""Up to this many tokens are placed one by one; arrays pay only for more."""
 
 
 def pages_for(n_tokens: int) -> int:
@@ -47,6 +45,7 @@ class KVCache:
     def __init__(self, n_pages: int, n_context: int, n_states: int = 0, windows: Windows | None = None) -> None:
         self.states = SequenceStates(n_states) if n_states else None
         self.windows = WindowPages(windows, n_pages) if windows is not None else None
+        self.summaries = PageSummaries(n_pages)
         self._n_pages = n_pages
         self._n_context = n_context
         self._free = list(range(n_pages - 1, -1, -1))
@@ -99,6 +98,7 @@ class KVCache:
             n_cached = self.states.rewind(sequence, found.n_cached, n_cached, found.pages)
         if self.windows is not None:
             n_cached = self.windows.reach(found.pages, n_cached)
+        self.summaries.forget(found.pages[n_cached // PAGE :])  # their positions will be written again
         found.n_cached = n_cached
         self._trim(found)
         return n_cached
@@ -141,11 +141,11 @@ class KVCache:
         """
         for sequence in set(batch.sequences.tolist()) & self._pending.keys() if beside else tuple(self._pending):
             self._discard(sequence)
-        if self.states is None:
-            return self._place(batch)
-        self.states.slots.check(len(set(batch.sequences.tolist())))
+        if self.states is not None:
+            self.states.slots.check(len(set(batch.sequences.tolist())))
         placed = self._place(batch)
-        return PlacedStep(placed.step.with_states(self.states.place(placed.step)), placed.copies)
+        step = placed.step if self.states is None else placed.step.with_states(self.states.place(placed.step))
+        return PlacedStep(self.summaries.completed(step), placed.copies)
 
     def _place(self, batch: Batch) -> PlacedStep:
         """Allocate the pages and slots of a batch."""
@@ -325,6 +325,7 @@ class KVCache:
         """Allocate a page, with a place in sliding-window layers if it `is_seen` there."""
         page = self._free.pop()
         self._references[page] = 1
+        self.summaries.forget((page,))
         if self.windows is not None and is_seen:
             self.windows.give(page)
         return page

@@ -27,6 +27,9 @@ FULL = (
     "the KV cache is full: {} pages of {} tokens are needed, {} of {} are free; close other sessions or load the model "
     "with room for more of them"
 )
+WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"
+FEW = 64
+"""Up to this many tokens are placed one by one; arrays pay only for more."""
 NO_PLACE = -1
 
 

@@ -57,10 +57,12 @@ class Executor(Observed):
 
         `read`: the cache of the model whose keys and values this one attends to, if it has none of its own.
         """
-        self.notices, self._inputs = notices, inputs if lane.capabilities.scales else replace(inputs, scales=())
+        has = lane.capabilities
+        scales, budgets = inputs.scales if has.scales else (), limits.budgets and has.budgets
+        self.notices, self._inputs = notices, replace(inputs, scales=scales, budgets=budgets)
         self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
-        self._of_lane = has = lane.capabilities
+        self._of_lane = has
         self._limits, self._fingerprint = limits if has.windows else replace(limits, windows=None), fingerprint
         n_states, windows = 0 if has.states is None else has.states.n_slots, self._limits.windows
         self._cache = KVCache(limits.n_pages, limits.n_context, n_states, windows) if read is None else read
@@ -165,11 +167,13 @@ class Executor(Observed):
         if self._adaptation is None:
             if isinstance(lane, SharedLane):
                 lane.use(self.power_limiter.policy.most_workers)
-            return lane.run(placement.step)
-        self._adaptation.limit(self.power_limiter.policy)
-        self._adaptation.before(batch)
-        logits = lane.run(placement.step)
-        self._adaptation.after()
+            logits = lane.run(placement.step)
+        else:
+            self._adaptation.limit(self.power_limiter.policy)
+            self._adaptation.before(batch)
+            logits = lane.run(placement.step)
+            self._adaptation.after()
+        self._cache.summaries.note(placement.step)
         return logits
 
     @property
@@ -223,6 +227,7 @@ class Executor(Observed):
             **({} if self.shared is None else {"layout": self.shared.layout}),
             **({} if states is None else {"state_bytes": states.slot_bytes}),
             **({} if self._limits.windows is None else {"window": self._limits.windows.tokens}),
+            **({} if not self._limits.kv_budget else {"kv_budget": self._limits.kv_budget}),
         }
 
     def _open_lane(self) -> Lane:

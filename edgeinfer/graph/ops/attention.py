@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.graph.budget import recent_and_best, unseen_chunks
 from edgeinfer.graph.op import Access, AttentionHeads, Cost, Op, OpContext
 from edgeinfer.graph.operands import Weight
-from edgeinfer.graph.step import Floats
+from edgeinfer.graph.step import PAGE, Floats
 
 FARTHEST = 128
 """Keys at least as far away share T5's last bucket."""
@@ -32,7 +33,8 @@ class Attention(Op):
     c). `sinks`: one extra score per head that joins the softmax but contributes no value (Xiao et al.,
     arXiv 2309.17453; gpt-oss). `alibi`: how far away a key is lowers its score, by a slope per head from 2^(-alibi / n)
     down to 2^-alibi (Press et al., arXiv 2108.12409). `relative`: what is added to scores, float32[buckets, H] as one
-    vector, by the bucket of the distance and the head (Raffel et al., arXiv 1910.10683).
+    vector, by the bucket of the distance and the head (Raffel et al., arXiv 1910.10683). Where a pass states budgets,
+    layers without a window attend to a part of the positions (`graph.budget`).
     """
 
     query: str
@@ -71,10 +73,15 @@ class Attention(Op):
         queries = queries.reshape(len(queries), self.kv_heads, -1, self.key_width)
         sinks = None if self.sinks is None else context.vector(self.sinks).reshape(self.kv_heads, -1, 1)
         attended = np.empty((len(queries), self.heads * self.value_width), np.float32)
+        batch, starts = context.step.batch, context.step.starts
+        seen = None if self.window is not None or batch.budgets is None else recent_and_best(batch, starts)
         for token, query in enumerate(queries):
             slots = context.located(self.layer, self._slots(context, token))
             keys, values = all_keys[slots].astype(np.float32), all_values[slots].astype(np.float32)
-            attended[token] = self._attend(query, keys, values, sinks, self._raised(context, token, len(slots)))
+            raised = self._raised(context, token, len(slots))
+            if seen is not None and seen[0][token]:
+                raised = self._lowered(context, token, keys, (int(seen[0][token]), int(seen[1][token])), raised)
+            attended[token] = self._attend(query, keys, values, sinks, raised)
         context.values[self.out] = attended
 
     def _raised(self, context: OpContext, token: int, n_slots: int) -> Floats | None:
@@ -90,6 +97,18 @@ class Attention(Op):
         if self.relative is not None:
             raised += biases(context.vector(self.relative), self.heads, distances, causal=self.causal)
         return raised.reshape(self.kv_heads, -1, n_slots)
+
+    def _lowered(
+        self, context: OpContext, token: int, keys: Floats, seen: tuple[int, int], raised: Floats | None
+    ) -> Floats:
+        """`raised`, with minus infinity for positions outside of a token's budget: float32[G, H / G, S].
+
+        `seen`: its first recent chunk, and how many of those before it sees.
+        """
+        query = context.values[self.query][token].reshape(self.kv_heads, -1, self.key_width) * np.float32(self.scale)
+        unseen = unseen_chunks(context.summarised(query), context.summarised(keys), *seen)
+        lowered = np.where(np.repeat(unseen, PAGE, axis=1)[:, : len(keys)], -np.inf, 0.0).astype(np.float32)
+        return lowered[:, None] + (0 if raised is None else raised)
 
     def _slots(self, context: OpContext, token: int) -> NDArray[np.int64]:
         """The slots a token attends to."""

@@ -1,0 +1,42 @@
+"""Which pages have summaries: budgets choose among chunks by the lowest and the highest keys of each (`graph.budget`).
+
+A complete page of committed tokens is summarised once, by the lane, in the first pass with a budget that may choose it,
+and again after its keys have changed. In: placed steps, and pages that are taken or written again. Out: the pages that a
+step has to summarise. Holds no keys and knows no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgeinfer.graph.step import PAGE, Int32s, Step
+
+
+class PageSummaries:
+    """Which of `n_pages` pages are summarised."""
+
+    def __init__(self, n_pages: int) -> None:
+        self._is_made = np.zeros(n_pages, bool)
+
+    def completed(self, step: Step) -> Step:
+        """The step with the pages to summarise: complete ones, but the first, of sequences whose tokens have budgets."""
+        budgets = step.batch.budgets
+        if budgets is None:
+            return step
+        rows, first = np.unique(step.rows[budgets > 0], return_index=True)
+        starts = step.starts[budgets > 0][first]
+        pages = [step.tables[row, 1 : start // PAGE] for row, start in zip(rows.tolist(), starts.tolist(), strict=True)]
+        found = np.unique(np.concatenate(pages)) if pages else np.zeros(0, np.int32)
+        return step.with_new_pages(found[~self._is_made[found]])
+
+    def note(self, step: Step) -> None:
+        """Note that a step has run."""
+        if step.new_pages is not None:
+            self._is_made[step.new_pages] = True
+
+    def forget(self, pages: Sequence[int]) -> None:
+        """Forget pages whose keys change."""
+        for page in pages:
+            self._is_made[page] = False

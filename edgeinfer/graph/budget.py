@@ -1,0 +1,81 @@
+"""Attention within a budget: which chunks of cached positions a token sees, as a rule and as its meaning in NumPy.
+
+Positions are cut into chunks of PAGE. A token with a budget sees the first chunk, its recent ones (its own and some
+before it), and of the others those that score best, separately for each KV head, until the budget is filled. The score
+is an upper bound of what a query can find in a chunk, from the smallest and the largest number that its keys have in
+each column (Quest, arXiv 2406.10774). So what a token sees depends on its query and the cached keys alone: it is the
+same alone, in a batch, or as a node of a draft tree. In: batches, queries, keys. Out: chunk numbers. Knows no device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
+
+RECENT_SHARE = 4
+"""The recent chunks before a token's own take one part in four of its budget, but at least one chunk."""
+TURN_SHARE = 2
+"""They reach back to the start of the token's turn where that takes at most one part in two."""
+MOST_HALF = np.float32(65504.0)
+
+
+def recent_and_best(batch: Batch, starts: Int32s) -> tuple[Int32s, Int32s]:
+    """The first recent chunk of each token, int32[T], and how many chunks between it and the first one it may choose.
+
+    All chunks are recent, from 0 on, for tokens without a budget and where the budget covers everything. `starts`: the
+    position from which on a token's ancestors are in the same pass (`Step.starts`): it sees all of those.
+    """
+    budgets, own = batch.budgets, batch.positions // PAGE
+    if budgets is None:
+        return np.zeros_like(own), np.zeros_like(own)
+    most = -(-budgets // PAGE)
+    before = np.maximum(1, budgets // (RECENT_SHARE * PAGE))
+    if batch.turn_starts is not None:
+        in_turn = own - batch.turn_starts // PAGE
+        fits = (batch.turn_starts > 0) & (in_turn < most // TURN_SHARE)
+        before = np.where(fits, np.maximum(before, in_turn), before)
+    first = np.minimum(own - before, starts // PAGE)
+    n_best = np.maximum(0, most - 2 - (own - first))
+    sees_all = (budgets <= 0) | (first - 1 <= n_best)
+    return np.where(sees_all, 0, first).astype(np.int32), np.where(sees_all, 0, n_best).astype(np.int32)
+
+
+def summaries(keys: Floats) -> tuple[Floats, Floats]:
+    """The smallest and the largest number of each column of chunks of keys [chunks, PAGE, G, K], as float16 has them."""
+    lowest, highest = (
+        np.clip(edge, -MOST_HALF, MOST_HALF).astype(np.float16).astype(np.float32)
+        for edge in (keys.min(axis=1), keys.max(axis=1))
+    )
+    return lowest, highest
+
+
+def chunk_scores(query: Floats, lowest: Floats, highest: Floats) -> Floats:
+    """The most that any query of a group may find in each chunk: float32[G, chunks].
+
+    query float32[G, H / G, K]; lowest, highest float32[chunks, G, K].
+    """
+    rising, falling = np.maximum(query, np.float32(0.0)), np.minimum(query, np.float32(0.0))
+    found: Floats = np.einsum("grk,cgk->grc", rising, highest) + np.einsum("grk,cgk->grc", falling, lowest)
+    scores: Floats = found.max(axis=1)
+    return scores
+
+
+def unseen_chunks(query: Floats, keys: Floats, first_recent: int, n_best: int) -> NDArray[np.bool_]:
+    """Which chunks a token does not see, by KV head: bool[G, chunks].
+
+    query float32[G, H / G, K]; keys float32[S, G, K] of all positions up to its own. Of chunks that score alike it sees
+    the later ones.
+    """
+    n_kv_heads, n_chunks = len(query), -(-len(keys) // PAGE)
+    unseen = np.zeros((n_kv_heads, n_chunks), bool)
+    if first_recent <= 1:
+        return unseen
+    others = keys[PAGE : first_recent * PAGE].reshape(-1, PAGE, *keys.shape[1:])
+    order: NDArray[Any] = np.argsort(chunk_scores(query, *summaries(others)), axis=1, kind="stable")
+    left_out = order[:, : order.shape[1] - n_best]
+    np.put_along_axis(unseen, left_out + 1, values=True, axis=1)
+    return unseen
