@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.graph.budget import RECENT_SHARE
 from edgeinfer.graph.step import PAGE, Floats
 
 SAMPLED = 4
@@ -27,9 +28,14 @@ def sampled_tokens() -> NDArray[np.int64]:
     return np.arange(SAMPLED_APART - 1, PAGE, SAMPLED_APART)
 
 
+def n_chosen(budget: int) -> int:
+    """Chunks that a block attends to, if there are as many."""
+    return -(-budget // PAGE)
+
+
 def n_near(budget: int) -> int:
     """Chunks before its own that a block always attends to."""
-    return max(1, budget // PAGE // 4)
+    return max(1, budget // (RECENT_SHARE * PAGE))
 
 
 def chosen_chunks(scores: Floats, budget: int) -> NDArray[np.bool_]:
@@ -38,7 +44,7 @@ def chosen_chunks(scores: Floats, budget: int) -> NDArray[np.bool_]:
     `scores`: those of the sampled queries of a KV head's group over all positions before the block, float32[R, n *
     PAGE]. `budget`: positions.
     """
-    n_before, n_most = scores.shape[1] // PAGE, budget // PAGE
+    n_before, n_most = scores.shape[1] // PAGE, n_chosen(budget)
     chosen = np.ones(n_before + 1, bool)
     if n_before + 1 <= n_most:
         return chosen

@@ -122,11 +122,15 @@ PACK_PANELS = CompiledFunction("pack_panels", _source("weights.packing", "pack_p
 
 @dataclass(frozen=True, slots=True)
 class AttentionKernels:
-    """The kernels of an attention op, called one after another: the step decides which of them does the work."""
+    """The kernels of an attention op, called one after another: the step decides which of them does the work.
+
+    `choose` comes before them where blocks of prompts choose what they attend to.
+    """
 
     by_tile: Kernel
     by_chunk: Kernel
     join: Kernel
+    choose: Kernel
 
 
 def causal_conv(activation: str | None) -> Kernel:
@@ -153,6 +157,11 @@ def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
             attention_records.ATTENTION,
         ),
         Kernel(joined, _source("attention.attention", "joining", (kind and "rotated",)), attention_records.ATTENTION),
+        Kernel(
+            f"choose_chunks-{name}",
+            _source("attention.choosing", "choosing", parameters),
+            attention_records.ATTENTION,
+        ),
     )
 
 

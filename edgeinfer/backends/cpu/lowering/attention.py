@@ -18,12 +18,13 @@ from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Rotations
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
+from edgeinfer.graph.block_choice import SAMPLED, n_chosen, n_near
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.attention import Attention, biases, slopes
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.graph.step import Floats
+from edgeinfer.graph.step import PAGE, Floats, Int32s
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile
 
@@ -53,11 +54,15 @@ class AttentionLowering:
         self._parts = parts_of(spec)
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
+        self._max_blocks, self._max_chunks = limits.max_tokens // PAGE, limits.n_context // PAGE + 1
+        self._chosen: Int32s | None = None
+        self._attention: Floats | None = None
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of tables and partial results."""
-        return self.rotations.nbytes + (0 if self._partials is None else self._partials.nbytes)
+        """Bytes of tables, partial results and what blocks of prompts choose."""
+        kept = self._partials, self._chosen, self._attention
+        return self.rotations.nbytes + sum(array.nbytes for array in kept if array is not None)
 
     def rope(self, op: Rope) -> Call:
         cosines, sines = self.rotations.of(op.table, op.sections)
@@ -98,7 +103,7 @@ class AttentionLowering:
         args["value_width"], args["value_padded"] = op.value_width, padded(op.value_width)
         args["window"], args["chunked"] = op.window or NO_WINDOW, op.chunked
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
-        args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
+        args["tile_rows"] = self._tile_rows(op)
         args["ahead"], args["full"] = 1, not op.causal
         args["sinks"] = 0 if op.sinks is None else address(self._buffers.vector(op.sinks, padded(op.heads)))
         args["slopes"] = 0 if op.alibi is None else address(self._slopes_of(op.heads, op.alibi))
@@ -108,11 +113,35 @@ class AttentionLowering:
         reads = frozenset({op.query, f"kv {op.layer}"})
         own, kept = frozenset({op.out}), frozenset({"attention partials"})
         kernels = catalogue.attention(pool.layout, self._isa_name)
+        calls, chosen = list[Call](), NOTHING
+        if op.block_budget is not None:
+            chosen = self._choose(args, op, op.block_budget)
+            calls.append(Call(kernels.choose, args, NOTHING, chosen, "by blocks", reads))
         return [
-            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads),
+            *calls,
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | chosen),
             Call(kernels.by_chunk, args, NOTHING, kept, "by chunks", reads),
             Call(kernels.join, args, NOTHING, own, "by tiles", kept),  # this or the first call writes `out`
         ]
+
+    def _choose(self, args: NDArray[np.void], op: Attention, budget: int) -> frozenset[str]:
+        """Set the fields for what blocks of prompts choose; returns the name of what the choosing call writes."""
+        most = min(n_chosen(budget), self._max_chunks)
+        if self._chosen is None or self._attention is None:
+            every = [each for each in self._spec.ops() if isinstance(each, Attention)]
+            n_lists = self._max_blocks * max(each.kv_heads for each in every)
+            self._chosen = aligned((n_lists, padded(most + 2)), np.int32)  # their number, and a place to look ahead at
+            n_rows = 1 + 2 * SAMPLED * max(each.heads // each.kv_heads for each in every)
+            self._attention = aligned((self._n_workers, n_rows, padded(self._max_chunks)), np.float32)
+        args["chosen"], args["chosen_bytes"] = address(self._chosen), self._chosen.strides[0]
+        args["block_chunks"], args["near_chunks"] = n_chosen(budget), n_near(budget)
+        args["attention"], args["attention_stride"] = address(self._attention), self._attention.strides[0]
+        args["attention_row"] = self._attention.strides[1]
+        return frozenset({"chosen chunks"})
+
+    def _tile_rows(self, op: Attention) -> int:
+        """Query rows that a worker has room for: those of a tile, or of the tokens of a block that choose."""
+        return max(tile_tokens(self._spec), 0 if op.block_budget is None else SAMPLED) * op.heads // op.kv_heads
 
     def _slopes_of(self, heads: int, alibi: float) -> Floats:
         """The record field `slopes`."""
@@ -135,8 +164,8 @@ class AttentionLowering:
     def _attention_memory(self) -> tuple[NDArray[np.uint8], Floats]:
         """Scratch of each worker and the partials of small passes, shared by all layers."""
         if self._scratch is None:
-            ops, n_tokens = [op for op in self._spec.ops() if isinstance(op, Attention)], tile_tokens(self._spec)
-            needs = [(n_tokens * op.heads // op.kv_heads, self._pools[op.layer].layout) for op in ops]
+            ops = [op for op in self._spec.ops() if isinstance(op, Attention)]
+            needs = [(self._tile_rows(op), self._pools[op.layer].layout) for op in ops]
             size = padded(max(attention_scratch_bytes(*each) for each in needs), 4096)
             self._scratch = aligned((self._n_workers, size), np.uint8)
             self._partials = aligned(self._buffers.layout.partials_shape, np.float32)

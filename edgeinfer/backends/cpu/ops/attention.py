@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 def _kernels(choice: KernelChoice, place: int, op: Attention, target: KernelTarget) -> list[Kernel]:
     kernels = catalogue.attention(PageLayout(target.kv, op.key_width, op.value_width), target.isa_name)
-    return [kernels.by_tile, kernels.by_chunk, kernels.join]
+    chosen = [] if op.block_budget is None else [kernels.choose]
+    return [*chosen, kernels.by_tile, kernels.by_chunk, kernels.join]
 
 
 def _calls(lowering: CpuLowering, op: Attention) -> list[Call]:
     return lowering.attention.attention(op)
 
 
-OP = CpuOp(_kernels, _calls, frozenset({"window", "soft_cap", "sinks", "causal", "alibi", "chunked", "relative"}))
+FIELDS = frozenset({"window", "soft_cap", "sinks", "causal", "alibi", "chunked", "relative", "block_budget"})
+OP = CpuOp(_kernels, _calls, FIELDS)

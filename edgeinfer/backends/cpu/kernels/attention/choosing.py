@@ -51,8 +51,9 @@ def attend_before(kind, isa, args, step, block, kv_head, n_before, worker):
         point_at(tile, block, sample)
         load_queries(kind, args, tile, kv_head, scratch + sample * repeats * args.key_padded * 4)
     for chunk in range(n_before):
-        keys, values = direct_page(args, step, tile, kv_head, chunk)
-        score_page(kind, "f16", isa, args, scratch, rows, keys, (values - keys) * args.ahead, scratch, shares)
+        keys = direct_page(args, step, tile, kv_head, chunk)[0]
+        following = direct_page(args, step, tile, kv_head, min(chunk + 1, n_before - 1))[0]
+        score_page(kind, "f16", isa, args, scratch, rows, keys, (following - keys) * args.ahead, scratch, shares)
         if is_bent(args):
             for sample in range(SAMPLED):
                 point_at(tile, block, sample)
