@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -149,13 +150,14 @@ RECORD = b'{"index": '
 """The beginning of each line."""
 
 
-def record(entry: BatchEntry, answer: BatchAnswer, approx: float | None = None) -> dict[str, object]:
+def record(entry: BatchEntry, answer: BatchAnswer, approx: Approximation = EXACT) -> dict[str, object]:
     """An answer as a JSON object; keys may be added, never renamed. `digest`: of the prompt and its options.
 
-    `approx`: the threshold of an approximate model; the key is absent for others.
+    `approx`: how a model is approximate; its keys are absent for others.
     """
     found: dict[str, object] = {"index": entry.index, "id": entry.name, "digest": digest(entry)}
-    found |= {} if approx is None else {"approx": approx}
+    found |= {} if approx.threshold is None else {"approx": approx.threshold}
+    found |= {} if approx.kv is None else {"kv_budget": approx.kv}
     if answer.error is not None or answer.stats is None:
         return found | {"error": str(answer.error)}
     stats = answer.stats

@@ -62,6 +62,10 @@ class Limits:
     budgets: bool = False
     kv_budget: int = 0
 
+    def with_budget(self, kv_budget: int | None) -> Limits:
+        """The same limits for answers whose tokens have this budget of attention; None: none."""
+        return replace(self, budgets=True, kv_budget=kv_budget) if kv_budget else self
+
     def state_slots(self, states: tuple[LayerState, ...]) -> int:
         """Slots for the states of a model's sequences; 0 for a model without states."""
         useful = n_state_slots(states, self.n_pages, self.max_outputs)

@@ -93,7 +93,7 @@ def _with_keywords_of(
 def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
     """Load a model that is on this machine, by name or path or as found, with a record of options. Raises as `load`."""
     started = time.perf_counter()
-    options = replace(options, device=approximate_on(options.device, options.approx))
+    options = replace(options, device=approximate_on(options.device, options.approximation))
     chosen_template(options)  # a mistake in it is told before the model is opened
     local = model if isinstance(model, LocalModel) else ModelStore().find(str(model))
     options, notices = _with_memory_in_bytes(options.with_adapters(local.adapters))
@@ -120,7 +120,8 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     ram_bytes    memory for weights, in bytes or as "3GB" or "60%"; if they do not fit, the cpu reads the rest from a
                  bundle file in every pass, with the same answer
     packs        allow writing the bundle file if it is missing
-    approx       treat activations below this value as zero, which reads less and changes the answer; cpu only
+    approx       treat activations below this value as zero, which reads less, or "kv=1024": tokens of answers attend
+                 to about that many of the cached ones; both change the answer; cpu only
     chat_template
                  name of a built-in template in place of the model's own; or chat_template_file, the path of one
     lora         LoRA adapters: GGUF files, each as "FILE" or "FILE:SCALE", the scale of requests that state none
@@ -255,7 +256,7 @@ def _held(
         beside = head.need(options.device, limits, all_stay=False).beside_bytes
     else:
         beside = 0 if options.spec == "off" else draft_bytes(options.draft_from, limits)
-    own = subject.fingerprint if subject.approx is None else fingerprint(subject.gguf)
+    own = subject.fingerprint if subject.approx.threshold is None else fingerprint(subject.gguf)
     assert subject.spec is not None
     arguments = (subject.spec, subject.gguf, name, own, limits)
     try:
@@ -296,17 +297,17 @@ def _fitting(
         return subject, limits, trained, options, ()
     trained, adapters = spec.n_context_trained, subject.gguf.adapters
     n_context = context_of(spec.n_context_usual, options.n_context)
-    spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows, adapters=adapters)
+    spec = spec_of(metadata, tensors, n_context, subject.approx.threshold, rows=subject.rows, adapters=adapters)
     head = chosen_head(subject, options, n_context) if spec.is_causal else None
     spec = showing_rows(spec, head)
     subject = replace(subject, spec=spec, head=head)
-    limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
+    limits = limits_for(n_context, options.n_sessions, options.kv, spec).with_budget(subject.approx.kv)
+    limits = limits_on(options.device, spec, tensors, limits)
     if not spec.is_causal:  # reads whole texts in one pass and generates none
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         options = replace(options, spec="off")
-    notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
-    notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors, head))
-    notices += (*map(str, adapters), *told_of_factors(spec, n_context))
+    parts = (f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors, head))
+    notices = (*told_of(subject.approx), *parts, *map(str, adapters), *told_of_factors(spec, n_context))
     if options.device == AUTO_DEVICE:
         subject, limits, options, more = _held(subject, name, options, limits)
         notices += more
@@ -373,7 +374,7 @@ def _start(
         load_s=time.perf_counter() - started,
         resident_bytes=executor.resident_bytes,
         notices=notices,
-        approx=subject.approx,
+        approximation=subject.approx,
         cores=shared_cores(workers, read_topology()),
         need=subject.memory_need(options.device, executor.limits),
     )

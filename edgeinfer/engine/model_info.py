@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
+from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.settings import KVKind, Mode
 
@@ -31,14 +32,19 @@ class ModelInfo:
     load_s: float
     resident_bytes: int
     notices: tuple[str, ...]
-    approx: float | None = None
-    """Activations below this value count as zero, so answers differ from those of the exact model; None: exact."""
+    approximation: Approximation = EXACT
+    """What is left out, so that answers differ from those of the exact model."""
     cores: tuple[int, ...] = ()
     """The cores given to devices other than the cpu alone."""
     need: MemoryNeed | None = None
     """Memory the model takes with a full context, by part."""
     keeps_prefixes: bool = False
     """Whether what is read of texts is kept on disk for later."""
+
+    @property
+    def approx(self) -> float | None:
+        """Activations below this value count as zero; None: all count."""
+        return self.approximation.threshold
 
 
 def renamed(record: object, name: str, names: Mapping[str, str]) -> object:

@@ -81,6 +81,15 @@ class Batch:
             return [next(names) if token < 0 else token for token in tokens]
         return tokens
 
+    def within(self, budget: int, n_full: int = 0, turn_start: int = 0) -> Batch:
+        """The same batch with a budget, unless it is 0, for all tokens but the first `n_full`."""
+        if not budget or n_full >= len(self.tokens):
+            return self
+        budgets = np.full(len(self.tokens), budget, np.int32)
+        budgets[:n_full] = 0
+        starts = np.full(len(self.tokens), turn_start, np.int32) if turn_start else None
+        return replace(self, budgets=budgets, turn_starts=starts)
+
     def rows_of(self, members: NDArray[np.integer[Any]]) -> InputRows | None:
         """The rows of the tokens at these increasing indices; None if they have none."""
         if self.rows is None:

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from edgeinfer.approximation import Approximation
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
@@ -29,6 +30,7 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 KEY = "rope.dimension_sections"
 SMOOTH = ("silu", "gelu_tanh")
 """Activations that are never exactly zero over a range."""
+NOT_EXACT = "so the text is not what the model itself would say"
 LARGEST, SMALLEST = 1e30, 1e-30
 """Thresholds are compared as float32."""
 
@@ -116,12 +118,15 @@ def refuse_thresholds(spec: ModelSpec, device: str) -> None:
         raise UnsupportedModel(f"{device} does not leave small activations out; --device cpu runs --approx")
 
 
-def told(threshold: float) -> str:
-    """What the user must be told about answers of such a model."""
-    return (
-        f"approx {threshold:g}: activations of a magnitude below {threshold:g} count as zero, so the text is not what "
-        "the model itself would say"
-    )
+def told(approx: Approximation) -> tuple[str, ...]:
+    """What the user must be told about answers of a model of which something is left out."""
+    found: tuple[str, ...] = ()
+    if approx.threshold is not None:
+        threshold = f"{approx.threshold:g}"
+        found += (f"approx {threshold}: activations of a magnitude below {threshold} count as zero, {NOT_EXACT}",)
+    if approx.kv is not None:
+        found += (f"approx kv={approx.kv}: tokens of answers attend to about {approx.kv} of those before, {NOT_EXACT}",)
+    return found
 
 
 def _cut(op: Op, threshold: float) -> Op:

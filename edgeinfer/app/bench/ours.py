@@ -67,7 +67,8 @@ class SequencePasses:
         load = LoadOptions(device=opening.executor, n_context=how.n_context, approx=how.approx, schedule=how.schedule)
         subject = open_subject(how.model, load)
         self._file = subject.file
-        limits, options = limits_for(how.n_context, kv=how.kv, spec=subject.spec), _device_options(how)
+        limits = limits_for(how.n_context, kv=how.kv, spec=subject.spec).with_budget(how.approx.kv)
+        options = _device_options(how)
         try:
             if how.ram_bytes is not None and subject.spec is not None:
                 name, holding = how.model.stem, WeightBudget(how.ram_bytes)
@@ -93,15 +94,16 @@ class SequencePasses:
 
     def evaluate(self, tokens: Tokens, *, every: bool) -> None:
         """Evaluate tokens after the cached ones and keep them; with logits of `every` token, or of the last."""
-        limit = self._executor.limits.max_tokens
-        for start in range(0, len(tokens), limit):
-            part = tokens[start : start + limit]
+        limits, is_answer = self._executor.limits, every or len(tokens) == 1
+        for start in range(0, len(tokens), limits.max_tokens):
+            part = tokens[start : start + limits.max_tokens]
             last = start + len(part) == len(tokens)
             order = np.arange(len(part), dtype=np.int32)
             outputs = order if every else order[-1:] if last else order[:0]
             sequences = np.full(len(part), self._sequence, np.int32)
             positions = order + np.int32(self.n_cached)
-            self._executor.evaluate(Batch(part, sequences, positions, order - 1, outputs))
+            batch = Batch(part, sequences, positions, order - 1, outputs)
+            self._executor.evaluate(batch.within(limits.kv_budget, 0 if is_answer else len(part)))
             self._executor.commit(self._sequence, order)
 
     def truncate(self, n_cached: int) -> None:
@@ -174,7 +176,7 @@ class OpProfile:
     def __init__(self, opening: BenchOpening) -> None:
         how = opening.conditions
         self._limits = limits_for(how.n_context, kv=how.kv)
-        self._model = open_model(how.model, how.n_context, how.approx)
+        self._model = open_model(how.model, how.n_context, how.approx.threshold)
         self._device = open_device(opening.executor, _device_options(how))
         self._lane: Lane = self._device.compile(self._model.spec, self._model.file, self._limits)
 

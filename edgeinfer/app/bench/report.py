@@ -16,6 +16,7 @@ from edgeinfer.app.bench.measurement import Ops, Record
 from edgeinfer.app.bench.rounds import Sample, rates
 from edgeinfer.app.bench.subject import OpTime
 from edgeinfer.app.plain_text import counted
+from edgeinfer.approximation import Approximation
 from edgeinfer.settings import KVKind
 
 Json = dict[str, object]
@@ -23,7 +24,7 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class BenchModel:
-    """The model that was measured. `approx`: the activation threshold on our own device."""
+    """The model that was measured. `approx`, `kv_budget`: what our own device leaves out of it, as `Approximation`."""
 
     name: str
     path: str
@@ -31,6 +32,7 @@ class BenchModel:
     file_bytes: int
     kv: KVKind = "f16"
     approx: float | None = None
+    kv_budget: int | None = None
 
 
 def report_json(record: Record, model: BenchModel) -> Json:
@@ -132,7 +134,8 @@ def report_lines(record: Record, model: BenchModel) -> Iterator[str]:
         memory += f", {machine.memory.model_read_bytes_s / 1e9:.1f} GB/s of as much as the model"
     n_cores, n_threads = counted(machine.cores, "core"), counted(record.threads, "thread")
     yield f"machine   {machine.cpu}, {n_cores}, {n_threads}, {machine.memory.isa}, {memory}"
-    approx = "" if model.approx is None else f", approx {model.approx:g}"
+    left_out = Approximation(model.approx, model.kv_budget)
+    approx = "" if left_out.is_exact else f", approx {left_out}"
     size = f"{model.file_bytes / 1e6:.1f} MB, {model.kv} kv{approx}"
     yield f"model     {model.name}, {model.quant or 'quant unknown'}, {size}"
     yield f"idle      {record.idle_before:.0%} before, {record.idle_after:.0%} after"

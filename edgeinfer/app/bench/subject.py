@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.setting_groups import GenerationSettings
 from edgeinfer.settings import KVKind, Spec
@@ -37,7 +38,7 @@ class Conditions:
     """The conditions that are the same for every executor.
 
     `ram_bytes`: memory for weights; the cpu device reads the rest from disk in every pass. None: all weights stay in
-    memory. `approx`: our own device treats activations below this threshold as zero. None: no activations are dropped.
+    memory. `approx`: what our own device leaves out.
     `generation`: what `edgeinfer chat` would answer with; drafting is measured so, and at the temperature `temp`.
     """
 
@@ -52,7 +53,7 @@ class Conditions:
     generation: GenerationSettings = field(default_factory=GenerationSettings)
     schedule: str = "auto"
     ram_bytes: int | None = None
-    approx: float | None = None
+    approx: Approximation = EXACT
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class LineChat:
         facts = self._llm.info
         print_notices(facts.notices)
         if self._terminal:
-            approx = "" if facts.approx is None else f", approximate ({facts.approx:g})"
+            approx = "" if facts.approximation.is_exact else f", approximate ({facts.approximation})"
             where = f"{facts.name} on {facts.device}{approx}, {facts.n_context} tokens of context"
             typer.echo(f"{where}. /help shows the commands.")
         if question and self._terminal:

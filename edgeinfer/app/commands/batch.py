@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from edgeinfer.app.batch_files import BatchEntry
     from edgeinfer.app.opening.batch_loading import BatchSettings
+    from edgeinfer.approximation import Approximation
     from edgeinfer.engine.replicas import Replicas
     from edgeinfer.engine.scheduler.batcher import BatchStream
     from edgeinfer.settings import Settings
@@ -107,7 +108,7 @@ def _answer(
         prompts = (each.prompt for each in entries)
         stream = models.batch(prompts, parallel=wanted.parallel, **answer_options(settings))
         with stopping(stream.stop) as interrupted:
-            n_failed = _write_all(stream, entries, target, out, settings.load.approx)
+            n_failed = _write_all(stream, entries, target, out, settings.load.approximation)
         if shows_stats:
             for line in (_summary(stream, models), *_drafted(stream), *_schedules(models)):
                 typer.echo(line, err=True)
@@ -118,7 +119,7 @@ def _answer(
 
 
 def _write_all(
-    stream: BatchStream, entries: list[BatchEntry], target: TextIO, out: Path | None, approx: float | None
+    stream: BatchStream, entries: list[BatchEntry], target: TextIO, out: Path | None, approx: Approximation
 ) -> int:
     """Write answers as they come, and tell what happened to the devices; how many prompts have no answer."""
     from edgeinfer.app.answer_output import print_notices

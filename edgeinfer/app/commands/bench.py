@@ -112,7 +112,7 @@ def _executors(settings: Settings, against: str) -> tuple[BenchExecutor, tuple[B
     from edgeinfer.engine.run.executor import AUTO_DEVICE
 
     load = settings.load
-    key = AUTO_DEVICE if load.device == "auto" else approximate_on(load.device, load.approx)
+    key = AUTO_DEVICE if load.device == "auto" else approximate_on(load.device, load.approximation)
     return ours(key), read_against(against, key)
 
 
@@ -141,7 +141,8 @@ def _conditions(
             require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
     facts = BenchModel(
-        local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, load.kv, load.approx
+        local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, load.kv, load.approximation.threshold,
+        load.approximation.kv,
     )
     conditions = Conditions(
         local.path.resolve(),
@@ -155,7 +156,7 @@ def _conditions(
         generation=settings.generation,
         schedule=load.schedule,
         ram_bytes=ram_bytes,
-        approx=load.approx,
+        approx=load.approximation,
     )
     return conditions, facts
 

@@ -77,7 +77,7 @@ def pack(
         raise BadSetting("--whole is for layers that are read whole, in which no order of neurons helps: leave one out")
     settings = load_settings({**given, "model": model})
     chosen = choose_file(settings, "pack", "bundles are made of GGUF files")
-    with open_model(chosen.path, approx=settings.load.approx) as opened:
+    with open_model(chosen.path, approx=settings.load.approximation.threshold) as opened:
         own_name = chosen.name, fingerprint(opened.file)
         own = place_of(opened.spec, opened.file.tensors, *own_name, by_records=not flags.whole)
         path = own if flags.out is None else user_path(flags.out).absolute()

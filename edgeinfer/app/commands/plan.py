@@ -119,8 +119,8 @@ def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
     from edgeinfer.engine.opening.evaluator import approximate_on
     from edgeinfer.errors import BadSetting
 
-    approx = settings.load.approx
-    if approx is None:
+    approx = settings.load.approximation
+    if approx.is_exact:
         return settings, schedule
     if schedule not in ("auto", "cpu"):
         raise BadSetting(
@@ -314,7 +314,7 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
         n_context=load.n_context,
         kv=load.kv,
         n_workers=load.threads or len(load.cores or usable_cores()),
-        approx=load.approx,
+        approx=load.approximation,
         adapters=file.adapters,
     )
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})

@@ -264,6 +264,7 @@ def _record(
         "draft": _draft_record(stats),
         "draft_s": None if stats.draft is None else stats.draft.seconds,
         "approx": facts.approx,
+        "kv_budget": facts.approximation.kv,
         "skipped_share": skipped_share(read.reading),
         "mode": facts.mode,
         "policy": stats.policy,
@@ -296,8 +297,8 @@ def _plan_line(llm: LLM, schedule: str) -> str:
         where = f"{telemetry.device} by schedule {schedule}"
     elif telemetry.streamed is not None:
         where += f", {telemetry.streamed.nbytes / 1e6:.0f} MB of weights a pass from disk"
-    if facts.approx is not None:
-        where += f", approx {facts.approx:g}"
+    if not facts.approximation.is_exact:
+        where += f", approx {facts.approximation}"
     memory_bytes = facts.resident_bytes if facts.need is None else facts.need.total_bytes
     return f"{where}, memory {size_text(memory_bytes)}, context {facts.n_context}"
 

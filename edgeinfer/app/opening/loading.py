@@ -150,7 +150,7 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
     facts = llm.info
-    if llm.telemetry.device != facts.device or facts.approx is not None:
+    if llm.telemetry.device != facts.device or not facts.approximation.is_exact:
         return  # an answer from two devices measures neither; an approximate one measures another model
     note_for_calibration(llm, stats)
     if llm.telemetry.streamed is not None:

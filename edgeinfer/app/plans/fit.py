@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, missing_bytes, would_fit
 from edgeinfer.text_values import size_text
 
@@ -131,7 +132,7 @@ def plan_for(
     kv: KVKind = "f16",
     n_workers: int | None = None,
     ram_bytes: int | None = None,
-    approx: float | None = None,
+    approx: Approximation = EXACT,
     adapters: Sequence[Adapter] = (),
     n_sessions: int = 1,
 ) -> tuple[ModelSpec, Plan]:
@@ -149,9 +150,9 @@ def plan_for(
     from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
 
     key, tensors = AUTO_DEVICE if device == "auto" else device, with_scales(header.tensors, "the header")
-    spec = spec_of(header.metadata, tensors, n_context, approx, adapters=adapters)
+    spec = spec_of(header.metadata, tensors, n_context, approx.threshold, adapters=adapters)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
-    limits = limits_for(context_of(spec.n_context_usual, n_context), n_sessions, kv, spec)
+    limits = limits_for(context_of(spec.n_context_usual, n_context), n_sessions, kv, spec).with_budget(approx.kv)
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
     workers = n_workers or len(topology.usable_cores())
     return spec, Plan(key, workers, len(spec.stages), need, available, MeasuredSpeeds())

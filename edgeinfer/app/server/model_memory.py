@@ -51,7 +51,7 @@ def _need(file: GGUFFile, load: LoadOptions, n_sessions: int) -> MemoryNeed:
             device=load.device,
             n_context=load.n_context,
             kv=load.kv,
-            approx=load.approx,
+            approx=load.approximation,
             adapters=file.adapters,
             n_sessions=n_sessions,
         )

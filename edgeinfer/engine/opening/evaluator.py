@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from edgeinfer.backends.base import DeviceOptions, Limits, device_kind, kind_of, require_kv
+from edgeinfer.approximation import Approximation
+from edgeinfer.backends.base import DeviceOptions, Limits, device_kind, kind_of, require_budgets, require_kv
 from edgeinfer.backends.evaluator import EvaluatorKind
 from edgeinfer.engine.kv.limits import memory_need
 from edgeinfer.engine.measure.power import PowerLimiter
@@ -92,14 +93,20 @@ def open_evaluator(
     return executor if executor.device in NEVER_RESCUED else Rescued(executor, rescue)
 
 
-def approximate_on(device: str, approx: float | None) -> str:
-    """The device to use: the requested one, or the cpu if small activations are skipped. Raises BadSetting."""
-    if approx is None:
+def approximate_on(device: str, approx: Approximation) -> str:
+    """The device to use: the requested one, or the cpu if something is left out. Raises BadSetting."""
+    if approx.is_exact:
         return device
-    check_threshold(approx)
-    if device not in ("auto", *ABLE):
-        raise BadSetting(f"{device} does not leave small activations out: use --device cpu with --approx, or neither")
-    return AUTO_DEVICE if device == "auto" else device
+    if approx.threshold is not None:
+        check_threshold(approx.threshold)
+        if device not in ("auto", *ABLE):
+            raise BadSetting(
+                f"{device} does not leave small activations out: use --device cpu with --approx, or neither"
+            )
+    device = AUTO_DEVICE if device == "auto" else device
+    if approx.kv is not None:
+        require_budgets(device)
+    return device
 
 
 def compile_ahead(kv: KVKind, ggml_types: Sequence[int]) -> threading.Thread:

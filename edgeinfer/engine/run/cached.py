@@ -37,6 +37,8 @@ class CachedSequence:
         self._tokens: list[int] = []
         self.was_taken = False
         """Whether its KV cache was given up, so that its text must be evaluated again."""
+        self.turn_start = 0
+        """Where the turn of the chat begins that is being answered; 0 if that is unknown."""
         self._stop_current: Callable[[], None] | None = None
         self.stopped: StopFlag | None = None
         """The stop flag of the running generation."""
@@ -154,11 +156,18 @@ class CachedSequence:
         self.pool.replace(donor, self)
 
     def chain(
-        self, tokens: Sequence[int], *, wants_logits: bool, n_outputs: int = 1, mixed: MixedPrompt | None = None
+        self,
+        tokens: Sequence[int],
+        *,
+        wants_logits: bool,
+        n_outputs: int = 1,
+        mixed: MixedPrompt | None = None,
+        n_prompt: int | None = None,
     ) -> Batch:
         """The batch of consecutive tokens, with logits for the last `n_outputs` of them or for none.
 
-        `mixed`: the prompt of the text if it has rows; negative tokens are then names of rows.
+        `mixed`: the prompt of the text if it has rows; negative tokens are then names of rows. `n_prompt`: length of
+        the prompt, whose tokens attend to everything whatever the budget; None: these tokens are all of a prompt.
         """
         n_tokens, n_cached = len(tokens), len(self._tokens)
         ids = tokens if mixed is None else [max(token, ROW) for token in tokens]
@@ -170,13 +179,15 @@ class CachedSequence:
             outputs=np.arange(n_tokens - n_outputs if wants_logits else n_tokens, n_tokens, dtype=np.int32),
             scales=self._row_scales(n_tokens),
         )
-        return batch if mixed is None else mixed.completed(batch, tokens)
+        batch = batch if mixed is None else mixed.completed(batch, tokens)
+        n_full = n_tokens if n_prompt is None else max(0, n_prompt - n_cached)
+        return batch.within(self.pool.executor.limits.kv_budget, n_full, self.turn_start)
 
     def tree(self, draft: Draft, mixed: MixedPrompt | None = None) -> Batch:
         """The batch of a draft whose root follows the cached tokens, with logits for every token."""
         n_tokens = len(draft.tokens)
         if n_tokens == 1:
-            return self.chain(draft.tokens.tolist(), wants_logits=True, mixed=mixed)
+            return self.chain(draft.tokens.tolist(), wants_logits=True, mixed=mixed, n_prompt=0)
         batch = Batch(
             tokens=draft.tokens,
             sequences=np.full(n_tokens, self.sequence, np.int32),
@@ -185,7 +196,8 @@ class CachedSequence:
             outputs=np.arange(n_tokens, dtype=np.int32),
             scales=self._row_scales(n_tokens),
         )
-        return batch if mixed is None else mixed.completed(batch, ())
+        batch = batch if mixed is None else mixed.completed(batch, ())
+        return batch.within(self.pool.executor.limits.kv_budget, 0, self.turn_start)
 
     def _row_scales(self, n_tokens: int) -> Floats | None:
         """The scales of LoRA adapters for each token of a batch."""

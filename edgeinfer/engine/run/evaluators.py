@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.backends.base import DEVICES, DeviceKind, Limits, OpSeconds, device_kinds, kind_of
 from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText, StopFlag
 from edgeinfer.engine.kv.limits import memory_need, unknown_need
@@ -231,7 +232,7 @@ class Subject:
     """The model to run. `spec`: None for a model that only another program can read.
 
     `program`: the program that opens it, where the file's form decides that; otherwise the device name decides.
-    `approx`: the threshold below which activations count as zero, if any. `rows`: whether prompts may contain rows.
+    `approx`: what is left out. `rows`: whether prompts may contain rows.
     `head`: the trained head that drafts for it, if any; `spec` then shows it hidden rows. `source`: where the store has
     it from; a name of Ollama's says more than the file.
     """
@@ -240,7 +241,7 @@ class Subject:
     spec: ModelSpec | None
     fingerprint: str
     program: EvaluatorKind | None = None
-    approx: float | None = None
+    approx: Approximation = EXACT
     rows: bool = False
     head: OpenHead | None = None
     source: str = ""
@@ -281,14 +282,14 @@ def open_subject(path: Path, load: LoadOptions) -> Subject:
     Raises ModelNotFound, BadGGUF, UnknownKey, BadSetting, and UnsupportedModel where the device needs something that
     edgeinfer lacks.
     """
-    device, n_context, approx, rows = load.device, load.n_context, load.approx, load.rows
+    device, n_context, approx, rows = load.device, load.n_context, load.approximation, load.rows
     if is_decoder_folder(path):
         if load.adapters:
             raise BadSetting(f"{path} is a folder with an ONNX decoder, to which no LoRA adapter can be added")
         return replace(_folder_subject(path, device), rows=rows)
     if is_own(device):
-        model = open_model(path, n_context, approx, rows=rows, adapters=load.adapters)
-        own = approximate(fingerprint(model.file), approx)
+        model = open_model(path, n_context, approx.threshold, rows=rows, adapters=load.adapters)
+        own = approximate(fingerprint(model.file), approx.threshold)
         return Subject(model.file, model.spec, own, approx=approx, rows=rows)
     if load.adapters:
         raise BadSetting(f"{device} applies no LoRA adapters in edgeinfer; use --device cpu with --lora")

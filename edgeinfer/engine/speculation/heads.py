@@ -56,7 +56,7 @@ def chosen_head(subject: Subject, load: LoadOptions, n_context: int) -> OpenHead
     assert subject.spec is not None
     if load.spec == "off":
         return None
-    changed = load.isolate or subject.rows or subject.approx is not None
+    changed = load.isolate or subject.rows or subject.approx.threshold is not None
     is_usable, path = load.device in SHOWING and not changed, split_sources(load.draft_from)[1]
     if path is None:
         return _head_inside(subject.gguf, n_context) if is_usable else None
@@ -87,7 +87,7 @@ def showing_rows(spec: ModelSpec, head: OpenHead | None) -> ModelSpec:
 def planned_drafter(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> PlannedDrafter:
     """What will draft for a model, from the headers. Raises as `chosen_head`, `draft_bytes` and `showing_rows`."""
     load = replace(load, device=CPU if load.device == "auto" else load.device)
-    subject = Subject(file, spec, "", approx=load.approx, rows=load.rows)
+    subject = Subject(file, spec, "", approx=load.approximation, rows=load.rows)
     found = chosen_head(subject, load, n_context)
     head = HeadInFile.of(replace(subject, head=found))
     room = limits_for(n_context, load.n_sessions, load.kv, spec)
