@@ -143,6 +143,7 @@ def _conditions(
     facts = BenchModel(
         local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, load.kv, load.approximation.threshold,
         load.approximation.kv,
+        load.approximation.prefill,
     )
     conditions = Conditions(
         local.path.resolve(),

@@ -150,9 +150,12 @@ def plan_for(
     from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
 
     key, tensors = AUTO_DEVICE if device == "auto" else device, with_scales(header.tensors, "the header")
-    spec = spec_of(header.metadata, tensors, n_context, approx.threshold, adapters=adapters)
+    how = n_context, approx.threshold
+    spec = spec_of(header.metadata, tensors, *how, adapters=adapters, block_budget=approx.prefill)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
-    limits = limits_for(context_of(spec.n_context_usual, n_context), n_sessions, kv, spec).with_budget(approx.kv)
+    limits = limits_for(context_of(spec.n_context_usual, n_context), n_sessions, kv, spec).with_budget(
+        approx.kv, approx.prefill
+    )
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
     workers = n_workers or len(topology.usable_cores())
     return spec, Plan(key, workers, len(spec.stages), need, available, MeasuredSpeeds())
