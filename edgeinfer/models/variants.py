@@ -134,6 +134,11 @@ def threshold_of(spec: ModelSpec) -> float | None:
     return next((op.threshold for op in spec.ops() if isinstance(op, GatedAct | Act) and op.threshold), None)
 
 
+def approximation_of(spec: ModelSpec) -> Approximation:
+    """What a model's graph leaves out."""
+    return Approximation(threshold_of(spec), prefill=block_budget_of(spec))
+
+
 def refuse_thresholds(spec: ModelSpec, device: str) -> None:
     """Raises UnsupportedModel for a device that computes all activations unchanged."""
     if has_threshold(spec):

@@ -19,6 +19,7 @@ from edgeinfer.backends.cpu.layout.pages import KVPool, PageLayout, attention_sc
 from edgeinfer.backends.cpu.layout.step_records import STEP
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.meanings import FORMS, round_cached, round_queries
+from edgeinfer.graph.block_choice import SAMPLED, n_chosen, n_near
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
@@ -134,8 +135,8 @@ class Pages:
         for part in self.pool.parts():
             part[self.pool.place(slots)] = np.nan if part.dtype == np.float16 else 77
 
-    def expected(self, step: Step) -> NDArray[np.float64]:
-        """Plain softmax in float64 over each token's context, of queries, keys and values as pages make them."""
+    def compared(self, step: Step) -> tuple[Floats, Floats, Floats]:
+        """Queries, keys and values as pages make them; queries times the scale of scores."""
         shape, queries = self.shape, self.queries(step) * scale(self.shape)
         all_keys, all_values = self.keys, self.values
         forms = FORMS[self.pool.layout.kind]
@@ -144,6 +145,14 @@ class Pages:
             all_keys, all_values = round_cached(all_keys, forms[0]), round_cached(all_values, forms[1])
         else:
             all_keys, all_values = all_keys.astype(np.float16), all_values.astype(np.float16)
+        return queries, all_keys, all_values
+
+    def expected(self, step: Step, unseen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+        """Plain softmax in float64 over each token's context, of queries, keys and values as pages make them.
+
+        `unseen`: chunks that KV heads do not see, bool[G, chunks].
+        """
+        shape, (queries, all_keys, all_values) = self.shape, self.compared(step)
         out = np.zeros((len(queries), shape.heads, shape.value_width))
         for token in range(len(queries)):
             n_seen = shape.window or LONGEST
@@ -154,24 +163,39 @@ class Pages:
             for head in range(shape.heads):
                 scores = keys[:, head // shape.repeats] @ queries[token, head].astype(np.float64)
                 scores = shape.cap * np.tanh(scores / shape.cap) if shape.cap else scores
+                if unseen is not None:
+                    scores[np.repeat(unseen[head // shape.repeats], PAGE)[: len(scores)]] = -np.inf
                 sink = -np.inf if shape.sinks is None else float(shape.sinks[head])
                 largest = max(scores.max(), sink)
                 shares = np.exp(scores - largest)
                 out[token, head] = shares @ values[:, head // shape.repeats] / (shares.sum() + np.exp(sink - largest))
         return out
 
-    def run(self, step: Step, split: bool, workers: int = 1, isa: str | None = None) -> Floats:
-        """float32[T, heads, value width] by the kernels; `split` cuts by chunks as small passes do, else by tiles."""
+    def run(
+        self,
+        step: Step,
+        split: bool,
+        workers: int = 1,
+        isa: str | None = None,
+        budget: int | None = None,
+        most_tokens: int = MOST_TOKENS,
+    ) -> Floats:
+        """float32[T, heads, value width] by the kernels; `split` cuts by chunks as small passes do, else by tiles.
+
+        `budget`: of blocks. `most_tokens`: of a pass.
+        """
         shape, layout, n_tokens = self.shape, self.pool.layout, len(step.batch.tokens)
         head, value = padded(shape.width), padded(shape.value_width)
-        record = StepRecord(Limits(LONGEST, N_PAGES, MOST_TOKENS, MOST_TOKENS, layout.kind), shape.tile_tokens)
+        limits = Limits(LONGEST, N_PAGES, most_tokens, most_tokens, layout.kind)
+        record = StepRecord(limits, shape.tile_tokens, chooses=budget is not None)
         record.fill(step)
         record.record["split"] = split
         query = aligned((n_tokens, shape.heads, head), np.float32)
         query[..., : shape.width] = self.queries(step)
         out = aligned((n_tokens + 1, shape.heads * shape.value_width + 16), np.float32)
         out[:] = UNTOUCHED
-        size = attention_scratch_bytes(shape.tile_tokens * shape.repeats, layout)
+        tile_rows = max(shape.tile_tokens, SAMPLED if budget is not None else 0) * shape.repeats
+        size = attention_scratch_bytes(tile_rows, layout)
         sinks = None if shape.sinks is None else aligned((padded(shape.heads),), np.float32)
         if sinks is not None:
             sinks[: shape.heads] = shape.sinks
@@ -201,7 +225,7 @@ class Pages:
             "chunked": shape.chunked,
             "scratch": scratch,
             "scratch_stride": scratch.shape[1],
-            "tile_rows": shape.tile_tokens * shape.repeats,
+            "tile_rows": tile_rows,
             "partials": partials,
             "max_chunks": LONGEST // CHUNK,
             "step": record.record,
@@ -210,12 +234,31 @@ class Pages:
             "cap": shape.cap,
         }
         kernels = catalogue.attention(layout, isa or RUNNABLE[0])
+        if budget is not None:
+            fields |= self._choice(budget, workers)
+            call(self._library, kernels.choose, workers, **fields)
         for kernel in (kernels.by_tile, kernels.by_chunk, kernels.join):
             call(self._library, kernel, workers, **fields)
         width = shape.heads * shape.value_width
         assert np.all(out[n_tokens] == UNTOUCHED)
         assert np.all(out[:, width:] == UNTOUCHED)
         return out[:n_tokens, :width].reshape(n_tokens, shape.heads, shape.value_width).copy()
+
+    def _choice(self, budget: int, workers: int) -> dict[str, object]:
+        """The record's fields for what blocks choose."""
+        chosen = aligned((MOST_TOKENS // PAGE * self.shape.kv_heads, padded(LONGEST // PAGE + 2)), np.int32)
+        attention = aligned((workers, 1 + 2 * SAMPLED * self.shape.repeats, padded(LONGEST // PAGE)), np.float32)
+        chosen[:], attention[:] = -1, np.nan
+        self.chosen = chosen
+        return {
+            "chosen": chosen,
+            "chosen_bytes": chosen.strides[0],
+            "block_chunks": n_chosen(budget),
+            "near_chunks": n_near(budget),
+            "attention": attention,
+            "attention_stride": attention.strides[0],
+            "attention_row": attention.strides[1],
+        }
 
 
 def scale(shape: Shape) -> np.float32:

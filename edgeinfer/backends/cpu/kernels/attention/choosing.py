@@ -120,6 +120,7 @@ def choose(kind, isa, args, step, block, kv_head, worker, out):
             count += 1
             simd.store_int32(out + 4 * count, chunk)
     simd.store_int32(out, count)
+    simd.store_int32(out + 4 + 4 * count, n_chunks - 1)  # read where the chunk after the last one would be
 
 
 def choosing(kind: str | None, isa: str) -> Callable[..., None]:
