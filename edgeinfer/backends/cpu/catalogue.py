@@ -158,8 +158,8 @@ def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
         ),
         Kernel(joined, _source("attention.attention", "joining", (kind and "rotated",)), attention_records.ATTENTION),
         Kernel(
-            f"choose_chunks-{name}",
-            _source("attention.choosing", "choosing", parameters),
+            f"choose_for_blocks-{name}",
+            _source("attention.block_choice", "choosing", parameters),
             attention_records.ATTENTION,
         ),
     )

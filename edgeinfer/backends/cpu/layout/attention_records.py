@@ -67,7 +67,7 @@ ATTENTION = np.dtype(
         ("sinks", "i8"),  # float32[H]; 0: none
         ("slopes", "i8"),  # float32[16 + H]: 0 to 15, then each head's slope; 0: none
         ("biases", "i8"),  # float32[H, 288]: what is added at distances from -143 on; 0: none
-        ("chosen", "i8"),  # int32[blocks, G, chosen_bytes / 4]: see `kernels.attention.choosing`; 0: blocks see everything
+        ("chosen", "i8"),  # int32[blocks, G, chosen_bytes / 4]: see `kernels.attention.block_choice`; 0: blocks see everything
         ("chosen_bytes", "i8"),
         ("block_chunks", "i8"),  # chunks a block sees,
         ("near_chunks", "i8"),  # and how many of them lie just before its own

@@ -126,7 +126,7 @@ def choose(kind, isa, args, step, block, kv_head, worker, out):
 def choosing(kind: str | None, isa: str) -> Callable[..., None]:
     """The kernel, for a kind of pages and an instruction set."""
 
-    def choose_chunks(pointer, worker, work_split):
+    def choose_for_blocks(pointer, worker, work_split):
         args = arguments_at(pointer)
         step = step_at(args.step)
         for task in range(step.n_blocks * args.kv_heads):
@@ -134,4 +134,4 @@ def choosing(kind: str | None, isa: str) -> Callable[..., None]:
                 block, kv_head = step.blocks + 8 * (task // args.kv_heads), task % args.kv_heads
                 choose(kind, isa, args, step, block, kv_head, worker, args.chosen + task * args.chosen_bytes)
 
-    return choose_chunks
+    return choose_for_blocks
