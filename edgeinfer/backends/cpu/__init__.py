@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, get_args
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.backends.cpu.layout.padding import BufferLayout, heads_of
 from edgeinfer.backends.cpu.layout.panels import UNIT_ROWS, panel_for
+from edgeinfer.backends.cpu.layout.summaries import ChoiceLayout
 from edgeinfer.backends.cpu.memory.sequences import kv_bytes, slot_bytes, states_bytes
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
@@ -39,7 +40,7 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
             one = [matrices[0] for matrices in op.all_stacks]
             panels += op.count * sum(_panel_bytes(weight, weight.n_rows, tensors) for weight in one)
     all_bytes, window_bytes, per_token = kv_bytes(spec.kv, limits)
-    buffers = BufferLayout(spec, tensors, limits).total_bytes
+    buffers = BufferLayout(spec, tensors, limits).total_bytes + ChoiceLayout(spec, limits).nbytes
     states = states_bytes(spec, limits)
     return Footprint(panels, per_token, all_bytes, buffers, states, window_bytes, slot_bytes(spec))
 
@@ -83,4 +84,5 @@ DEVICE = DeviceKind(
     compile_ahead=_compile_ahead,
     offload=_offload,
     kv_kinds=get_args(KVKind),
+    budgets=True,
 )

@@ -122,15 +122,11 @@ PACK_PANELS = CompiledFunction("pack_panels", _source("weights.packing", "pack_p
 
 @dataclass(frozen=True, slots=True)
 class AttentionKernels:
-    """The kernels of an attention op, called one after another: the step decides which of them does the work.
-
-    `choose` comes before them where blocks of prompts choose what they attend to.
-    """
+    """The kernels of an attention op, called one after another: the step decides which of them does the work."""
 
     by_tile: Kernel
     by_chunk: Kernel
     join: Kernel
-    choose: Kernel
 
 
 def causal_conv(activation: str | None) -> Kernel:
@@ -139,30 +135,47 @@ def causal_conv(activation: str | None) -> Kernel:
     return Kernel(f"causal_conv-{activation or 'plain'}", source, records.CONVOLUTION)
 
 
-def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
-    """The kernels for a kind of pages and an instruction set."""
-    isa_name = TILED.get(isa_name, isa_name)
-    kind, name = _rounded(layout.kind), f"{layout.kind}-{isa_name}"
-    if kind is None:  # no integer products: all that matters is how much the registers hold
-        name, isa_name = ("f16-wide", "avx512vnni") if isa_name in WIDE else ("f16-narrow", "portable")
+def attention(layout: PageLayout, isa_name: str, *, chosen: bool = False) -> AttentionKernels:
+    """The kernels for a kind of pages and an instruction set. `chosen`: those that attend to chosen chunks."""
+    kind, (name, isa_name) = _rounded(layout.kind), _attention_isa(layout, isa_name)
     parameters = (kind, isa_name)
-    joined = "join_chunks" if kind is None else "join_chunks-rotated"
-    return AttentionKernels(
-        Kernel(
-            f"attend_by_tile-{name}", _source("attention.attention", "by_tile", parameters), attention_records.ATTENTION
-        ),
-        Kernel(
-            f"attend_by_chunk-{name}",
-            _source("attention.attention", "by_chunk", parameters),
-            attention_records.ATTENTION,
-        ),
-        Kernel(joined, _source("attention.attention", "joining", (kind and "rotated",)), attention_records.ATTENTION),
-        Kernel(
-            f"choose_for_blocks-{name}",
-            _source("attention.block_choice", "choosing", parameters),
-            attention_records.ATTENTION,
-        ),
+    module, which = ("attention.chosen", "chosen") if chosen else ("attention.attention", "chunks")
+    joined = f"join_{which}" if kind is None else f"join_{which}-rotated"
+    names = ("attend_chosen_tile", "attend_chosen_chunk") if chosen else ("attend_by_tile", "attend_by_chunk")
+    by_tile, by_chunk = (
+        Kernel(f"{prefix}-{name}", _source(module, made, parameters), attention_records.ATTENTION)
+        for prefix, made in zip(names, ("by_tile", "by_chunk"), strict=True)
     )
+    join = Kernel(joined, _source(module, "joining", (kind and "rotated",)), attention_records.ATTENTION)
+    return AttentionKernels(by_tile, by_chunk, join)
+
+
+def _attention_isa(layout: PageLayout, isa_name: str) -> tuple[str, str]:
+    """A name for the kind of pages and the instruction set that attention is compiled for, and that set."""
+    isa_name = TILED.get(isa_name, isa_name)
+    if _rounded(layout.kind) is None:  # no integer products: all that matters is how much the registers hold
+        return ("f16-wide", "avx512vnni") if isa_name in WIDE else ("f16-narrow", "portable")
+    return f"{layout.kind}-{isa_name}", isa_name
+
+
+def choose_chunks(layout: PageLayout) -> Kernel:
+    """The kernel that chooses chunks within budgets, for a kind of pages."""
+    rotates = _rounded(layout.kind) and "rotated"
+    name = "choose_chunks" if rotates is None else "choose_chunks-rotated"
+    return Kernel(name, _source("attention.choice", "choosing", (rotates,)), attention_records.ATTENTION)
+
+
+def choose_for_blocks(layout: PageLayout, isa_name: str) -> Kernel:
+    """The kernel that chooses chunks for blocks of prompts, for a kind of pages and an instruction set."""
+    name, isa_name = _attention_isa(layout, isa_name)
+    source = _source("attention.block_choice", "choosing", (_rounded(layout.kind), isa_name))
+    return Kernel(f"choose_for_blocks-{name}", source, attention_records.ATTENTION)
+
+
+def summarise_pages(kind: KVKind) -> Kernel:
+    """The kernel that summarises keys for budgets, for a kind of pages."""
+    source = _source("attention.choice", "summarising", (_rounded(kind),))
+    return Kernel(f"summarise_pages-{kind}", source, attention_records.SUMMARISE)
 
 
 def store_kv(layout: PageLayout) -> Kernel:

@@ -6,8 +6,8 @@ everything after them runs on the tape without Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits, OpSeconds, Timing, WorkSplit
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.lanes.summarising import PageSummarising
 from edgeinfer.backends.cpu.layout.padding import heads_of, learned_positions, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import slot_copying
 from edgeinfer.backends.cpu.lowering.fusion import Sections
@@ -44,6 +45,19 @@ from edgeinfer.steps import Progress
 
 MOST_TAPES = 32
 """Most tapes for sets of LoRA adapters in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassKind:
+    """Which tape runs a pass. `alone`: it has one token; `within`: it states budgets of attention."""
+
+    alone: bool
+    within: bool = False
+
+    @classmethod
+    def of(cls, step: Step) -> PassKind:
+        """The kind of a step."""
+        return cls(len(step.batch.tokens) == 1, step.batch.budgets is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +105,7 @@ class CpuLane:
             limits, tile_tokens(spec), ends=not spec.is_causal, scales=spec.scales, chooses=chooses
         )
         self._lowering = CpuLowering(
-            spec, file, limits, packed, self._kv.pools, self._step, worker_pool.n_workers, sections
+            spec, file, limits, packed, self._kv, self._step, worker_pool.n_workers, sections
         )
         self._packed, self._buffers = packed, self._lowering.buffers
         self._embedded = None if embed is None else self._buffers.arrays[embed.out]
@@ -100,19 +114,20 @@ class CpuLane:
         self._hidden = [(op, self._buffers.arrays[op.out]) for op in spec.ops() if isinstance(op, HiddenRows)]
         self._every_logits = self._buffers.arrays[spec.logits][:, : spec.output_width]
         self._one_logits = self._every_logits[:1]
-        self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
-        self._tape, self._alone_tape = (
-            Tape([call for _, calls in found for call in calls], library, progress)
-            for found in (self._calls, self._alone_calls)
-        )
+        kinds = [PassKind(alone, within) for within in (False, True)[: 1 + limits.budgets] for alone in (False, True)]
+        self._calls = {kind: self._lowering.calls(kind.alone, within=kind.within) for kind in kinds}
+        self._tapes = {
+            kind: Tape([call for _, calls in found for call in calls], library, progress)
+            for kind, found in self._calls.items()
+        }
+        self._summaries = PageSummarising(self._kv, limits, library) if limits.budgets else None
         self.states = self._lowering.states if spec.states else None
         advances = self._lowering.advances()
         self._advance_tape = Tape(advances, library) if advances else None
         self._lowering.states.run = self._advance
         self._step.record["n_tokens"] = self._step.record["n_outputs"] = 1
-        every_call = [call for found in (self._alone_calls, self._calls) for _, calls in found for call in calls]
-        self.reads_ahead = choose_ahead(every_call, worker_pool, library)
-        self._fewer: dict[tuple[bool, frozenset[int]], Tape] = {}
+        self.reads_ahead = choose_ahead(list(self._every_call()), worker_pool, library)
+        self._fewer: dict[tuple[PassKind, frozenset[int]], Tape] = {}
         file.release()
 
     def _weights(self, resources: LaneResources, progress: Progress) -> PanelWeights:
@@ -139,7 +154,8 @@ class CpuLane:
     def capabilities(self) -> LaneCapabilities:
         memories = self.states, self.windows
         return LaneCapabilities(
-            *memories, workers=self, op_times=self, peaks=self, buffers=self, cutting=self, scales=True
+            *memories, workers=self, op_times=self, peaks=self, buffers=self, cutting=self, scales=True,
+            budgets=self._summaries is not None,
         )
 
     @property
@@ -179,25 +195,30 @@ class CpuLane:
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed."""
         self._start(step)
-        self._worker_pool.run(self._tape_of(len(step.batch.tokens) == 1), self.work_split)
+        self._worker_pool.run(self._tape_of(step), self.work_split)
         return self._logits(step)
 
-    def _tape_of(self, alone: bool) -> Tape:
-        """The tape of the step just begun, without LoRA adapters that no row uses, unless there were too many sets."""
-        unused = self._adapters - self._step.adapters.used
-        if not unused:
-            return self._alone_tape if alone else self._tape
-        if (alone, unused) not in self._fewer:
-            if len(self._fewer) >= MOST_TAPES:
-                return self._alone_tape if alone else self._tape
-            self._fewer[alone, unused] = self._without(alone, unused)
-        return self._fewer[alone, unused]
+    def _every_call(self) -> Iterator[Call]:
+        for found in self._calls.values():
+            for _, calls in found:
+                yield from calls
 
-    def _without(self, alone: bool, unused: frozenset[int]) -> Tape:
+    def _tape_of(self, step: Step) -> Tape:
+        """The tape of the step just begun, without LoRA adapters that no row uses, unless there were too many sets."""
+        kind, unused = PassKind.of(step), self._adapters - self._step.adapters.used
+        if not unused:
+            return self._tapes[kind]
+        if (kind, unused) not in self._fewer:
+            if len(self._fewer) >= MOST_TAPES:
+                return self._tapes[kind]
+            self._fewer[kind, unused] = self._without(kind, unused)
+        return self._fewer[kind, unused]
+
+    def _without(self, kind: PassKind, unused: frozenset[int]) -> Tape:
         """A tape without LoRA adapters; products prefetch as in the whole tape."""
-        every_call = [call for _, calls in (self._alone_calls if alone else self._calls) for call in calls]
+        every_call = [call for _, calls in self._calls[kind] for call in calls]
         ahead = {_reader(call): call.arguments["ahead"] for call in every_call if _asks(call)}
-        calls = [call for _, calls in self._lowering.calls(alone, unused) for call in calls]
+        calls = [call for _, calls in self._lowering.calls(kind.alone, unused, within=kind.within) for call in calls]
         for call in filter(_asks, calls):
             call.arguments["ahead"] = ahead[_reader(call)]
         return Tape(calls, self._library)
@@ -205,7 +226,7 @@ class CpuLane:
     def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
         """Like `run`, but calls `seen` with each op as soon as its results are ready. Slow: for tests and debugging."""
         self._start(step)
-        for op, calls in self._calls:
+        for op, calls in self._calls[replace(PassKind.of(step), alone=False)]:
             self._worker_pool.run(Tape(calls, self._library), self.work_split)
             seen(op)
         return self._logits(step)
@@ -213,15 +234,15 @@ class CpuLane:
     def profile(self, step: Step) -> list[KernelTime]:
         """Evaluate a step and time its ops. Slower than `run`: for measurements."""
         self._start(step)
-        alone = len(step.batch.tokens) == 1
-        calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
+        kind = PassKind.of(step)
+        calls, tape = self._calls[kind], self._tapes[kind]
         return op_times(calls, self._worker_pool.profile(tape, self.work_split), visible_alone(step))
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
         """Evaluate a step, or only these stages on the present buffers, and time its calls. For measurements."""
         self._start(step)
-        alone = len(step.batch.tokens) == 1
-        calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
+        kind = PassKind.of(step)
+        calls, tape = self._calls[kind], self._tapes[kind]
         if stages is not None:
             names = (stage.name for stage in self._spec.stages for _ in stage.ops)
             calls = [found for name, found in zip(names, calls, strict=True) if name in stages]
@@ -250,6 +271,8 @@ class CpuLane:
             raise EngineClosed("the model is closed; load it again")
         self._worker_pool.settle()
         self._step.fill(step)
+        if self._summaries is not None and step.new_pages is not None:
+            self._summaries.run(step.new_pages, self._worker_pool, self.work_split)
         if self.states is not None:
             self.states.fill(step)
         self._lowering.thresholds.begin()
@@ -321,11 +344,11 @@ class CpuLane:
         self._worker_pool.close()
         self._kv.close()
         self._calls.clear()
-        self._alone_calls.clear()
+        self._tapes.clear()
         self._fewer.clear()
         self._buffers.arrays.clear()
         self.states = self._lowering.states.run = None
-        del self._lowering, self._packed, self._tape, self._alone_tape, self._advance_tape
+        del self._lowering, self._packed, self._advance_tape, self._summaries
         del self._embedding, self._embedded, self._tables, self._hidden, self._one_logits, self._every_logits
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources
+from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources, PassKind
 from edgeinfer.backends.cpu.layout.padding import PaddedHeads
 from edgeinfer.backends.cpu.lowering.fusion import Sections
 from edgeinfer.backends.cpu.workers.tape import Tape
@@ -41,7 +41,7 @@ class CpuSections(CpuLane):
         bounds = list(zip((0, *sections.stops), sections.stops, strict=False))
         self._section_tapes, self._section_alone_tapes = (
             [Tape([call for _, calls in found[start:stop] for call in calls], self._library) for start, stop in bounds]
-            for found in (self._calls, self._alone_calls)
+            for found in (self._calls[PassKind(False)], self._calls[PassKind(True)])
         )
         self._n_tokens = 0
 

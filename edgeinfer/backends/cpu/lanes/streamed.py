@@ -19,7 +19,7 @@ from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
 from edgeinfer.backends.cpu.lanes.compiled_slots import CompiledSlots, FilePlace, can_fill
-from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources
+from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources, PassKind
 from edgeinfer.backends.cpu.lanes.mixtures import Mixtures, expert_bundles, is_streamed
 from edgeinfer.backends.cpu.lanes.streamed_weights import Bundles, StreamedWeights
 from edgeinfer.backends.cpu.lowering.fusion import Sections
@@ -66,7 +66,7 @@ class StreamedLane(CpuLane):
     _ring: NDArray[np.uint8]
     _window: BundleWindow
     _places: dict[int, int]
-    _launches: dict[bool, list[StreamedCalls]]
+    _launches: dict[PassKind, list[StreamedCalls]]
     _read_before: WeightReads
     _timing: Timing
     _mixtures: Mixtures | None
@@ -214,11 +214,11 @@ class StreamedLane(CpuLane):
         Raises the error of a failed read, after which the next step starts afresh.
         """
         self._start(step)
-        alone = len(step.batch.tokens) == 1
-        if alone not in self._launches:
-            self._launches[alone] = self._cut(self._alone_calls if alone else self._calls)
+        kind = PassKind.of(step)
+        if kind not in self._launches:
+            self._launches[kind] = self._cut(self._calls[kind])
         walk, seconds, busy = _Walk(self._window), 0.0, [0.0] * len(self.work_split.workers)
-        for launch in self._ready(self._launches[alone], walk):
+        for launch in self._ready(self._launches[kind], walk):
             self._worker_pool.run(launch.tape, self.work_split)
             timing = self._worker_pool.timing
             seconds += timing.seconds
@@ -241,7 +241,7 @@ class StreamedLane(CpuLane):
         """Like `run`, but calls `seen` with each op as soon as its results are ready. Slow: for tests and debugging."""
         self._start(step)
         walk = _Walk(self._window)
-        for op, calls in self._calls:
+        for op, calls in self._calls[replace(PassKind.of(step), alone=False)]:
             for launch in self._ready(self._cut([(op, calls)]), walk):
                 self._worker_pool.run(launch.tape, self.work_split)
             seen(op)
@@ -250,12 +250,12 @@ class StreamedLane(CpuLane):
 
     def profile(self, step: Step) -> list[KernelTime]:
         """Evaluate a step and time its ops, without the wait for weights. For measurements."""
-        calls = self._alone_calls if len(step.batch.tokens) == 1 else self._calls
+        calls = self._calls[PassKind.of(step)]
         return op_times(calls, self._profiled(step, calls), visible_alone(step))
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
         """Evaluate a step and time the calls of these stages, without the wait for weights. For measurements."""
-        calls = self._alone_calls if len(step.batch.tokens) == 1 else self._calls
+        calls = self._calls[PassKind.of(step)]
         found = call_times(calls, self._profiled(step, calls))
         names = [stage.name for stage in self._spec.stages for _ in stage.ops]
         wanted = {id(op) for name, (op, _) in zip(names, calls, strict=True) if stages is None or name in stages}
@@ -284,11 +284,6 @@ class StreamedLane(CpuLane):
             busy[:, place:stop] += times.busy
         walk.leave()
         return CallTimes(waiting, busy)
-
-    def _every_call(self) -> Iterator[Call]:
-        for found in (self._calls, self._alone_calls):
-            for _, calls in found:
-                yield from calls
 
     def _ready(self, launches: Iterable[StreamedCalls], walk: _Walk) -> Iterator[StreamedCalls]:
         """Run each launch as soon as its weights are ready; those of experts or records once per round."""

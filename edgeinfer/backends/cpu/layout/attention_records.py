@@ -67,15 +67,39 @@ ATTENTION = np.dtype(
         ("sinks", "i8"),  # float32[H]; 0: none
         ("slopes", "i8"),  # float32[16 + H]: 0 to 15, then each head's slope; 0: none
         ("biases", "i8"),  # float32[H, 288]: what is added at distances from -143 on; 0: none
-        ("chosen", "i8"),  # int32[blocks, G, chosen_bytes / 4]: see `kernels.attention.block_choice`; 0: blocks see everything
-        ("chosen_bytes", "i8"),
+        ("summaries", "i8"),  # float16[pages, G, 2, key_padded]: for budgets
+        ("choice", "i8"),  # scratch of `choice`
+        ("choice_stride", "i8"),  # bytes between workers
+        ("ranks", "i8"),  # int32[T, G, max_chunks]
+        ("lists", "i8"),  # int32[n_tiles, G, 1 + max_chunks]
+        ("block_lists", "i8"),  # int32[blocks, G, block_list_bytes / 4]: see `kernels.attention.block_choice`; 0: none
+        ("block_list_bytes", "i8"),
         ("block_chunks", "i8"),  # chunks a block sees,
         ("near_chunks", "i8"),  # and how many of them lie just before its own
-        ("attention", "i8"),  # float32[workers, 1 + 2 * sampled rows, attention_row / 4]
-        ("attention_stride", "i8"),  # bytes between workers
-        ("attention_row", "i8"),  # bytes
+        ("block_attention", "i8"),  # float32[workers, 1 + 2 * sampled rows, block_attention_row / 4]
+        ("block_attention_stride", "i8"),  # bytes between workers
+        ("block_attention_row", "i8"),  # bytes
         ("scale", "f4"),
         ("cap", "f4"),  # 0: none
     ]
 )
-"""Record of `kernels.attention.attention`."""
+"""Record of `kernels.attention.attention`, and of `choice` and `chosen`, which read budgets."""
+
+SUMMARISED_LAYER = np.dtype(
+    [
+        *PAGES,
+        *((name, "i8") for name in ("kv_heads", "key_width", "key_padded")),
+        ("summaries", "i8"),  # float16[pages, G, 2, key_padded]
+    ]
+)
+"""The keys of a layer and their summaries, by page."""
+
+SUMMARISE = np.dtype(
+    [
+        ("layers", "i8"),  # SUMMARISED_LAYER[n_layers]
+        ("n_layers", "i8"),
+        ("pages", "i8"),  # int32[n_pages]
+        ("n_pages", "i8"),
+    ]
+)
+"""Record of `kernels.attention.choice.summarising`."""

@@ -23,6 +23,8 @@ STEP = np.dtype(
         ("ends", "i8"),  # int32[T]: the last position of each token's sequence in the pass
         ("split", "i8"),  # 1: attention is cut by chunks, 0: by tiles
         ("turns", "i8"),  # int32[T]: the row of the rotary tables for each token
+        ("recents", "i8"),  # int32[T]: the first recent chunk of each token with a budget; 0: it sees everything
+        ("n_best", "i8"),  # int32[T]: how many chunks before that, besides the first, each token chooses
         ("blocks", "i8"),  # int32[n_blocks, 2]: the first token of each block of a prompt, and its row of `tables`
         ("n_blocks", "i8"),
     ]

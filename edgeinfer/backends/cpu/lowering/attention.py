@@ -13,18 +13,21 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.attention_records import ATTENTION, STORE_KV
 from edgeinfer.backends.cpu.layout.padding import BIAS_REACH, BIASES, LANES, padded, parts_of, tile_tokens
-from edgeinfer.backends.cpu.layout.pages import KVPool, attention_scratch_bytes
+from edgeinfer.backends.cpu.layout.pages import attention_scratch_bytes
+from edgeinfer.backends.cpu.layout.summaries import ChoiceLayout
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
+from edgeinfer.backends.cpu.memory.sequences import CpuKV
+from edgeinfer.backends.cpu.memory.block_lists import BlockLists
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Rotations
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
-from edgeinfer.graph.block_choice import SAMPLED, n_chosen, n_near
+from edgeinfer.graph.block_choice import SAMPLED
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.attention import Attention, biases, slopes
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.graph.step import PAGE, Floats, Int32s
+from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile
 
@@ -40,13 +43,16 @@ class AttentionLowering:
         spec: ModelSpec,
         file: GGUFFile,
         limits: Limits,
-        pools: list[KVPool],
+        kv: CpuKV,
         buffers: CpuBuffers,
         step: StepRecord,
         n_workers: int,
         isa_name: str,
     ) -> None:
-        self._spec, self._pools, self._buffers = spec, pools, buffers
+        self._spec, self._pools, self._buffers = spec, kv.pools, buffers
+        self._summaries, self._choice = kv.summaries, ChoiceLayout(spec, limits)
+        self.within = False
+        """Whether the calls are for passes that state budgets."""
         self._step, self._n_workers, self._isa_name = step, n_workers, isa_name
         self.rotations = Rotations(file, limits.n_context, limits.max_tokens)
         self._slopes: dict[tuple[int, float], Floats] = {}
@@ -54,15 +60,14 @@ class AttentionLowering:
         self._parts = parts_of(spec)
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
-        self._max_blocks, self._max_chunks = limits.max_tokens // PAGE, limits.n_context // PAGE + 1
-        self._chosen: Int32s | None = None
-        self._attention: Floats | None = None
+        self._choice_memory: tuple[NDArray[np.uint8], Int32s, Int32s] | None = None
+        self._blocks = BlockLists(spec, limits, n_workers)
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of tables, partial results and what blocks of prompts choose."""
-        kept = self._partials, self._chosen, self._attention
-        return self.rotations.nbytes + sum(array.nbytes for array in kept if array is not None)
+        """Bytes of tables, partial results and choices."""
+        made = (*(self._choice_memory or ()), *(() if self._partials is None else (self._partials,)))
+        return self.rotations.nbytes + self._blocks.nbytes + sum(array.nbytes for array in made)
 
     def rope(self, op: Rope) -> Call:
         cosines, sines = self.rotations.of(op.table, op.sections)
@@ -112,36 +117,57 @@ class AttentionLowering:
         args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0
         reads = frozenset({op.query, f"kv {op.layer}"})
         own, kept = frozenset({op.out}), frozenset({"attention partials"})
+        if self.within and op.window is None:
+            return self._chosen(op, args, reads)
         kernels = catalogue.attention(pool.layout, self._isa_name)
-        calls, chosen = list[Call](), NOTHING
-        if op.block_budget is not None:
-            chosen = self._choose(args, op, op.block_budget)
-            calls.append(Call(kernels.choose, args, NOTHING, chosen, "by blocks", reads))
+        lists, calls = self._block_lists(op, args, reads)
         return [
             *calls,
-            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | chosen),
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | lists),
             Call(kernels.by_chunk, args, NOTHING, kept, "by chunks", reads),
             Call(kernels.join, args, NOTHING, own, "by tiles", kept),  # this or the first call writes `out`
         ]
 
-    def _choose(self, args: NDArray[np.void], op: Attention, budget: int) -> frozenset[str]:
-        """Set the fields for what blocks of prompts choose; returns the name of what the choosing call writes."""
-        most = min(n_chosen(budget), self._max_chunks)
-        if self._chosen is None or self._attention is None:
-            every = [each for each in self._spec.ops() if isinstance(each, Attention)]
-            n_lists = self._max_blocks * max(each.kv_heads for each in every)
-            self._chosen = aligned((n_lists, padded(most + 2)), np.int32)  # their number, and a place to look ahead at
-            n_rows = 1 + 2 * SAMPLED * max(each.heads // each.kv_heads for each in every)
-            self._attention = aligned((self._n_workers, n_rows, padded(self._max_chunks)), np.float32)
-        args["chosen"], args["chosen_bytes"] = address(self._chosen), self._chosen.strides[0]
-        args["block_chunks"], args["near_chunks"] = n_chosen(budget), n_near(budget)
-        args["attention"], args["attention_stride"] = address(self._attention), self._attention.strides[0]
-        args["attention_row"] = self._attention.strides[1]
-        return frozenset({"chosen chunks"})
+    def _chosen(self, op: Attention, args: NDArray[np.void], reads: frozenset[str]) -> list[Call]:
+        """Calls that attend within budgets."""
+        summaries, pool = self._summaries[op.layer], self._pools[op.layer]
+        assert summaries is not None
+        scratch, ranks, lists = self._memory_of_choice()
+        args["summaries"], args["ranks"], args["lists"] = address(summaries), address(ranks), address(lists)
+        args["choice"], args["choice_stride"] = address(scratch), scratch.shape[1]
+        own, kept, choice = (frozenset({name}) for name in (op.out, "attention partials", "attention choice"))
+        kernels = catalogue.attention(pool.layout, self._isa_name, chosen=True)
+        lists, calls = self._block_lists(op, args, reads)
+        return [
+            *calls,
+            Call(catalogue.choose_chunks(pool.layout), args, NOTHING, choice, "by lists", frozenset({op.query})),
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice | lists),
+            Call(kernels.by_chunk, args, NOTHING, kept, "by listed chunks", reads | choice),
+            Call(kernels.join, args, NOTHING, own, "by tiles", kept | choice),  # this or `by_tile` writes `out`
+        ]
+
+    def _block_lists(
+        self, op: Attention, args: NDArray[np.void], reads: frozenset[str]
+    ) -> tuple[frozenset[str], list[Call]]:
+        """What blocks of prompts choose, as a name that orders calls, and the call that writes it, if they do."""
+        if op.block_budget is None:
+            return NOTHING, []
+        lists = frozenset({"block lists"})
+        self._blocks.fill(args, op.block_budget)
+        kernel = catalogue.choose_for_blocks(self._pools[op.layer].layout, self._isa_name)
+        return lists, [Call(kernel, args, NOTHING, lists, "by blocks", reads)]
 
     def _tile_rows(self, op: Attention) -> int:
         """Query rows that a worker has room for: those of a tile, or of the tokens of a block that choose."""
         return max(tile_tokens(self._spec), 0 if op.block_budget is None else SAMPLED) * op.heads // op.kv_heads
+
+    def _memory_of_choice(self) -> tuple[NDArray[np.uint8], Int32s, Int32s]:
+        """Scratch of each worker, ranks and lists, shared by all layers."""
+        if self._choice_memory is None:
+            scratch = aligned((self._n_workers, padded(self._choice.scratch_bytes, 4096)), np.uint8)
+            ranks, lists = (aligned(shape, np.int32) for shape in (self._choice.ranks, self._choice.lists))
+            self._choice_memory = scratch, ranks, lists
+        return self._choice_memory
 
     def _slopes_of(self, heads: int, alibi: float) -> Floats:
         """The record field `slopes`."""

@@ -16,7 +16,6 @@ from edgeinfer.backends.base import PEAK_LANES, Limits
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES, padded
-from edgeinfer.backends.cpu.layout.pages import KVPool
 from edgeinfer.backends.cpu.lowering.attention import AttentionLowering
 from edgeinfer.backends.cpu.lowering.experts import MoeLowering
 from edgeinfer.backends.cpu.lowering.fusion import Sections
@@ -25,7 +24,7 @@ from edgeinfer.backends.cpu.lowering.needs import DEVICE_OPS, KernelChoice
 from edgeinfer.backends.cpu.lowering.thresholds import ThresholdLowering
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.packing import PanelWeights
-from edgeinfer.backends.cpu.memory.sequences import CpuStates
+from edgeinfer.backends.cpu.memory.sequences import CpuKV, CpuStates
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Rotations
 from edgeinfer.backends.cpu.workers.tape import Call
@@ -52,7 +51,7 @@ class CpuLowering:
         file: GGUFFile,
         limits: Limits,
         packed: PanelWeights,
-        pools: list[KVPool],
+        kv: CpuKV,
         step: StepRecord,
         n_workers: int,
         sections: Sections | None = None,
@@ -64,7 +63,7 @@ class CpuLowering:
         self._taps: dict[Weight, Floats] = {}
         self.matmul = MatMulLowering(self._choice, packed, self.buffers, step, n_workers)
         self.states = CpuStates(spec, limits)
-        self.attention = AttentionLowering(spec, file, limits, pools, self.buffers, step, n_workers, packed.isa_name)
+        self.attention = AttentionLowering(spec, file, limits, kv, self.buffers, step, n_workers, packed.isa_name)
         self.experts = MoeLowering(self._choice, packed, self.buffers, self.matmul, step, n_workers)
         self.thresholds = ThresholdLowering(spec.ops(), self.buffers, n_workers)
         found = packed.records
@@ -87,11 +86,14 @@ class CpuLowering:
         """The values of the int8 hidden rows of experts, after the op and before the next one of its kind."""
         return self.experts.hidden(op)
 
-    def calls(self, alone: bool = False, unused: frozenset[int] = frozenset()) -> list[tuple[Op, list[Call]]]:
+    def calls(
+        self, alone: bool = False, unused: frozenset[int] = frozenset(), *, within: bool = False
+    ) -> list[tuple[Op, list[Call]]]:
         """The calls of each op of the model, in order; a fused op has none of its own.
 
         `alone`: for passes of one token, whose activations every worker rounds for itself, which needs no barriers.
-        `unused`: LoRA adapters that are left out; only of a model in one section, without record layers.
+        `unused`: LoRA adapters that are left out; only of a model in one section, without record layers. `within`: for
+        passes that state budgets of attention.
         """
         choice = self._choice
         if unused:
@@ -100,7 +102,7 @@ class CpuLowering:
         taken = {norm: take for take, norm in fusion.taken_rows.items()}
         paired = {place for pair in fusion.gated.values() for place in pair}
         matmul = self.matmul
-        matmul.alone = alone
+        matmul.alone, self.attention.within = alone, within
         matmul.forget()
         found: list[tuple[Op, list[Call]]] = []
         for place, op in enumerate(ops):

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KernelTarget:
-    """What a kernel is compiled for: the kind of KV pages, and the instruction set."""
+    """What a kernel is compiled for: the kind of KV pages, the instruction set, and whether passes state budgets."""
 
     kv: KVKind
     isa_name: str
+    budgets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +110,11 @@ def kernels_of(
     sections: Sections | None = None,
     *,
     by_records: bool = False,
+    budgets: bool = False,
 ) -> list[Kernel | CompiledFunction]:
     """All that a lane of this model calls, each kernel and function once. `sections`: None for one section of all ops.
 
-    `by_records`: layers that can be stored as records are.
+    `by_records`: layers that can be stored as records are. `budgets`: passes may state budgets of attention.
     """
     choice = KernelChoice(spec, tensors, sections)
     found: list[Kernel | CompiledFunction] = [
@@ -121,12 +123,13 @@ def kernels_of(
         catalogue.copy_slots(kv),
         catalogue.FIND_PEAKS,
     ]
+    found += [catalogue.summarise_pages(kv)] if budgets else []
     choices = [choice]
     if spec.scales and sections is None:  # passes without adapters have the fused ops of the model alone
         choices.append(KernelChoice(spec.without_adapters(frozenset(range(len(spec.scales)))), tensors))
     for each in choices:
         for place, op in enumerate(each.ops):
-            found += DEVICE_OPS.of(op).kernels(each, place, op, KernelTarget(kv, isa_name))
+            found += DEVICE_OPS.of(op).kernels(each, place, op, KernelTarget(kv, isa_name, budgets))
     records = record_layers(choice.ops, tensors) if by_records else None
     found += [] if records is None else records.kernels(isa_name)
     return list({kernel.name: kernel for kernel in found}.values())
@@ -161,6 +164,8 @@ def all_kernels(isa_name: str) -> list[Kernel | CompiledFunction]:
     types = [form.ggml_type for form in FORMATS.entries().values()]
     for kind in get_args(KVKind):
         layout = PageLayout(kind, 1, 1)
-        choose = catalogue.attention(layout, isa_name).choose
-        found += [*usual_kernels(kind, isa_name, types), choose, catalogue.store_kv(layout)]
+        chosen = catalogue.attention(layout, isa_name, chosen=True)
+        found += [*usual_kernels(kind, isa_name, types), catalogue.store_kv(layout), catalogue.summarise_pages(kind)]
+        found += [catalogue.choose_chunks(layout), chosen.by_tile, chosen.by_chunk, chosen.join]
+        found.append(catalogue.choose_for_blocks(layout, isa_name))
     return list({kernel.name: kernel for kernel in found}.values())

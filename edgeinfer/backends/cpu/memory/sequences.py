@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout.padding import padded
 from edgeinfer.backends.cpu.layout.pages import KVPool, PageLayout, pools_of, read_pages, write_pages
+from edgeinfer.backends.cpu.layout.summaries import summaries_of, summary_bytes
 from edgeinfer.backends.cpu.layout.step_records import ROW_INTS, SAVE_INTS, STATE_STEP
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import LayerState, PagedKV
@@ -70,23 +71,27 @@ class CpuKV:
             groups[is_limited] = dict(zip(own, pools_of(*parts, n_pages, where, huge=huge), strict=True))
         self.pools = [groups[each][number] for number, each in enumerate(limited)]
         self._whole = list(groups[False].values())
+        self.summaries = summaries_of(layers, limits)
         self.windows = CpuWindows(list(groups[True].values()), places) if groups[True] else None
         self._is_lent = False
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pages; those of lent ones count where they come from."""
-        return 0 if self._is_lent else sum(pool.nbytes for pool in self.pools)
+        """Bytes of all pages and their summaries; those of lent ones count where they come from."""
+        made = (*self.pools, *(own for own in self.summaries if own is not None))
+        return 0 if self._is_lent else sum(each.nbytes for each in made)
 
     def lent(self) -> CpuKV:
         """The same pools for a lane that reads them, which stay in memory until both are closed."""
         twin = copy(self)
         twin.pools, twin._whole, twin.windows, twin._is_lent = list(self.pools), [], None, True
+        twin.summaries = list(self.summaries)
         return twin
 
     def close(self) -> None:
         """Free the memory."""
         self.pools.clear()
+        self.summaries.clear()
         self._whole.clear()
         self.windows = None
 
@@ -100,14 +105,16 @@ class CpuKV:
 
 
 def kv_bytes(layers: Sequence[PagedKV], limits: Limits) -> tuple[int, int, int]:
-    """Bytes of all pages, of the pages of layers that keep only a window, and per further token of context."""
+    """Bytes of all pages with their summaries, of the pages of layers that keep only a window, and per further token of context."""
     per_token = {True: 0, False: 0}
+    per_page = sum(summary_bytes(layer, limits) for layer in layers)
     for layer in layers:
         is_limited = limits.windows is not None and limits.windows.limit(layer)
         per_token[is_limited] += layer.kv_heads * PageLayout.of(limits.kv, layer).position_bytes
     n_kept = 0 if limits.windows is None else limits.windows.n_pages
     in_windows = per_token[True] * PAGE * n_kept
-    return in_windows + per_token[False] * PAGE * limits.n_pages, in_windows, per_token[False]
+    everywhere = (per_token[False] * PAGE + per_page) * limits.n_pages
+    return in_windows + everywhere, in_windows, per_token[False] + -(-per_page // PAGE)
 
 
 def layer_shape(layer: LayerState) -> tuple[int, int]:

@@ -12,6 +12,7 @@ import numpy as np
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout.padding import CHUNK, SPLIT_TOKENS
 from edgeinfer.backends.cpu.layout.step_records import STEP, TILE_INTS
+from edgeinfer.graph.budget import recent_and_best
 from edgeinfer.graph.operands import Rows
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s, Step
 from edgeinfer.jit.memory import address
@@ -59,8 +60,10 @@ class StepRecord:
         self._tiles = np.zeros((limits.max_tokens, TILE_INTS), np.int32)
         self._tables = np.zeros((1, 1), np.int32)
         self._paths = np.zeros(1, np.int32)
+        self._recents = np.zeros(limits.max_tokens if limits.budgets else 0, np.int32)
+        self._n_best = np.zeros_like(self._recents)
         self._blocks = np.zeros((limits.max_tokens // PAGE if chooses else 0, 2), np.int32)
-        for name in ("positions", "slots", "outputs", "tiles", "ends", "blocks"):
+        for name in ("positions", "slots", "outputs", "tiles", "ends", "recents", "n_best", "blocks"):
             self.record[name] = address(getattr(self, f"_{name}"))
         self._positions_at = int(self.record["positions"][0])
         self.turn(None)
@@ -106,6 +109,8 @@ class StepRecord:
             ends = np.zeros(len(step.tables), np.int32)
             np.maximum.at(ends, step.rows, batch.positions)
             self._ends[:n_tokens] = ends[step.rows]
+        if batch.budgets is not None:
+            self._recents[:n_tokens], self._n_best[:n_tokens] = recent_and_best(batch, step.starts)
         self._tables = np.ascontiguousarray(step.tables, np.int32)
         n_blocks = self._fill_blocks(step)
         if n_tokens == 1 and _is_direct(step):

@@ -17,9 +17,15 @@ if TYPE_CHECKING:
 
 
 def _kernels(choice: KernelChoice, place: int, op: Attention, target: KernelTarget) -> list[Kernel]:
-    kernels = catalogue.attention(PageLayout(target.kv, op.key_width, op.value_width), target.isa_name)
-    chosen = [] if op.block_budget is None else [kernels.choose]
-    return [*chosen, kernels.by_tile, kernels.by_chunk, kernels.join]
+    layout = PageLayout(target.kv, op.key_width, op.value_width)
+    kernels = catalogue.attention(layout, target.isa_name)
+    found = [kernels.by_tile, kernels.by_chunk, kernels.join]
+    if target.budgets and op.window is None:
+        chosen = catalogue.attention(layout, target.isa_name, chosen=True)
+        found += [catalogue.choose_chunks(layout), chosen.by_tile, chosen.by_chunk, chosen.join]
+    if op.block_budget is not None:
+        found.append(catalogue.choose_for_blocks(layout, target.isa_name))
+    return found
 
 
 def _calls(lowering: CpuLowering, op: Attention) -> list[Call]:

@@ -35,7 +35,7 @@ def bytes_read(call: Call, n_visible: int, n_experts: int) -> int:
     if record == EXPERT_PRODUCTS and call.calls is not None:
         product = record_at(int(args["products"]), call.calls.arguments)[0]
         return n_experts * int(product["n_units"]) * _unit_bytes(call.calls, product)
-    if record == ATTENTION and call.kernel.name.startswith("attend_by_chunk"):
+    if record == ATTENTION and call.kernel.name.startswith(("attend_by_chunk", "attend_chosen_chunk")):
         page_bytes = int(args["kv_heads"]) * int(args["key_bytes"] + args["value_bytes"])
         return min(n_visible, int(args["window"]) or n_visible) * page_bytes // PAGE
     return 0
@@ -56,5 +56,8 @@ def record_at(address: int, kind: np.dtype[np.void]) -> NDArray[np.void]:
 
 def visible_alone(step: Step) -> int:
     """How many positions the only token of a step sees; 0 if there are several."""
-    positions = step.batch.positions
-    return int(positions[0]) + 1 if len(positions) == 1 else 0
+    positions, budgets = step.batch.positions, step.batch.budgets
+    if len(positions) != 1:
+        return 0
+    n_seen = int(positions[0]) + 1
+    return min(n_seen, int(budgets[0])) if budgets is not None and budgets[0] > 0 else n_seen

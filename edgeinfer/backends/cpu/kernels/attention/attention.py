@@ -28,7 +28,7 @@ from edgeinfer.backends.cpu.kernels.attention.slots import (
     N_TOKENS,
     SPARE,
     START,
-    chosen_chunks,
+    block_list,
     chunk_at,
     direct_page,
     first_chunk,
@@ -267,7 +267,7 @@ def attend_by_tile(kind, isa, args, step, worker, work_split):
         load_queries(kind, args, tile, kv_head, scratch)
         for row in range(rows):
             start_head(args, kv_head * repeats + row % repeats, totals + row * stride)
-        chosen, begin = chosen_chunks(args, tile, kv_head), first_chunk(args, step, tile)
+        chosen, begin = block_list(args, tile, kv_head), first_chunk(args, step, tile)
         n_chunks = last_chunk(args, step, tile) + 1 - begin
         if chosen != 0:
             n_chunks = np.int64(simd.load_int32(chosen))

@@ -1,10 +1,10 @@
 """Which chunks each block of a prompt attends to, per KV head, before large passes attend by tiles.
 
 `graph.block_choice` has the meaning: a few queries of the block attend to all positions before it, and the chunks that
-get most of their attention are taken, besides the first one and the nearest. Memory: `args.chosen` int32[blocks, G,
-chosen_bytes / 4], for each block and KV head the number of chunks, then the chunks in order. `args.attention` of a
-worker, float32[1 + 2 * rows, attention_row / 4]: what each chunk gets, then, of each sampled row, the largest score in
-each chunk and the sum of shares. Queries and scores lie in the worker's scratch, as `attention` has them.
+get most of their attention are taken, besides the first one and the nearest. Memory: `block_lists` int32[blocks, G,
+block_list_bytes / 4], for each block and KV head the number of chunks, then the chunks in order. `block_attention` of
+a worker, float32[1 + 2 * rows, block_attention_row / 4]: what each chunk gets, then, of each sampled row, the largest
+score in each chunk and the sum of shares. Queries and scores lie in the worker's scratch, as `attention` has them.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def point_at(tile, block, sample):
 @inline
 def attend_before(kind, isa, args, step, block, kv_head, n_before, worker):
     """Largest scores and sums of shares of the sampled rows in each chunk before a block."""
-    repeats, size = args.heads // args.kv_heads, args.attention_row
+    repeats, size = args.heads // args.kv_heads, args.block_attention_row
     rows, tile, pairs = SAMPLED * repeats, simd.stack_space(TILE_BYTES), simd.stack_space(PAIRS_BYTES)
     scratch = args.scratch + worker * args.scratch_stride
-    shares, kept = scratch + args.tile_rows * args.key_padded * 4, args.attention + worker * args.attention_stride
+    shares, kept = scratch + args.tile_rows * args.key_padded * 4, args.block_attention + worker * args.block_attention_stride
     for sample in range(SAMPLED):
         point_at(tile, block, sample)
         load_queries(kind, args, tile, kv_head, scratch + sample * repeats * args.key_padded * 4)
@@ -107,12 +107,12 @@ def take_most(kept, first_near, n_more):
 def choose(kind, isa, args, step, block, kv_head, worker, out):
     """Write the chunks that a block attends to."""
     n_chunks = simd.load_int32(step.positions + 4 * simd.load_int32(block)) // PAGE + 1
-    kept, count = args.attention + worker * args.attention_stride, np.int64(0)
+    kept, count = args.block_attention + worker * args.block_attention_stride, np.int64(0)
     first_near = np.int64(0)
     if n_chunks > args.block_chunks:
         first_near = n_chunks - 1 - args.near_chunks
         attend_before(kind, isa, args, step, block, kv_head, n_chunks - 1, worker)
-        add_attention(kept, args.attention_row, SAMPLED * (args.heads // args.kv_heads), n_chunks - 1)
+        add_attention(kept, args.block_attention_row, SAMPLED * (args.heads // args.kv_heads), n_chunks - 1)
         take_most(kept, first_near, args.block_chunks - 2 - args.near_chunks)
         simd.store_float(kept, TAKEN)
     for chunk in range(n_chunks):
@@ -132,6 +132,6 @@ def choosing(kind: str | None, isa: str) -> Callable[..., None]:
         for task in range(step.n_blocks * args.kv_heads):
             if is_mine(work_split, worker, task):
                 block, kv_head = step.blocks + 8 * (task // args.kv_heads), task % args.kv_heads
-                choose(kind, isa, args, step, block, kv_head, worker, args.chosen + task * args.chosen_bytes)
+                choose(kind, isa, args, step, block, kv_head, worker, args.block_lists + task * args.block_list_bytes)
 
     return choose_for_blocks

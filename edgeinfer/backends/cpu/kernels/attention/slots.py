@@ -62,17 +62,17 @@ def last_chunk(args, step, tile):
 
 
 @inline
-def chosen_chunks(args, tile, kv_head):
+def block_list(args, tile, kv_head):
     """Address of the number of chunks chosen for a tile's block and kv head, and of these chunks; 0: all of them."""
     block = simd.load_int32(tile + CHOOSING)
-    if args.chosen == 0 or block < 0:
+    if args.block_lists == 0 or block < 0:
         return np.int64(0)
-    return args.chosen + (block * args.kv_heads + kv_head) * args.chosen_bytes
+    return args.block_lists + (block * args.kv_heads + kv_head) * args.block_list_bytes
 
 
 @inline
 def chunk_at(chosen, first, place):
-    """The chunk at a place among those that `chosen_chunks` gives, or, if it is 0, from the first one on."""
+    """The chunk at a place of the list `chosen`, or, if that is 0, from the first one on."""
     if chosen == 0:
         return first + place
     return np.int64(simd.load_int32(chosen + 4 + 4 * place))
