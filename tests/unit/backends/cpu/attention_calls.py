@@ -236,7 +236,7 @@ class Pages:
         kernels = catalogue.attention(layout, isa or RUNNABLE[0])
         if budget is not None:
             fields |= self._choice(budget, workers)
-            call(self._library, kernels.choose, workers, **fields)
+            call(self._library, catalogue.choose_for_blocks(layout, isa or RUNNABLE[0]), workers, **fields)
         for kernel in (kernels.by_tile, kernels.by_chunk, kernels.join):
             call(self._library, kernel, workers, **fields)
         width = shape.heads * shape.value_width
@@ -251,13 +251,13 @@ class Pages:
         chosen[:], attention[:] = -1, np.nan
         self.chosen = chosen
         return {
-            "chosen": chosen,
-            "chosen_bytes": chosen.strides[0],
+            "block_lists": chosen,
+            "block_list_bytes": chosen.strides[0],
             "block_chunks": n_chosen(budget),
             "near_chunks": n_near(budget),
-            "attention": attention,
-            "attention_stride": attention.strides[0],
-            "attention_row": attention.strides[1],
+            "block_attention": attention,
+            "block_attention_stride": attention.strides[0],
+            "block_attention_row": attention.strides[1],
         }
 
 
