@@ -64,11 +64,6 @@ class Limits:
     kv_budget: int = 0
     whole_blocks: bool = False
 
-    def with_budget(self, kv_budget: int | None, prefill_budget: int | None = None) -> Limits:
-        """The same limits for tokens of answers with this budget of attention, and for blocks of prompts; None: none."""
-        found = replace(self, whole_blocks=prefill_budget is not None)
-        return replace(found, budgets=True, kv_budget=kv_budget) if kv_budget else found
-
     def state_slots(self, states: tuple[LayerState, ...]) -> int:
         """Slots for the states of a model's sequences; 0 for a model without states."""
         useful = n_state_slots(states, self.n_pages, self.max_outputs)

@@ -104,8 +104,9 @@ class LLM(TextReader, TextScorer):
         sampling = {**author_sampling(subject.file.metadata), **ollama.sampling}
         self.adapters = loaded_adapters(subject, pool)
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""
-        own = tokenizer, template, pool.executor.limits.n_context, inputs, sampling
-        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system)
+        limits = pool.executor.limits
+        own = tokenizer, template, limits.n_context, inputs, sampling
+        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system, limits.kv_budget > 0)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)

@@ -25,6 +25,7 @@ from edgeinfer.engine.kv.limits import (
     memory_for_model,
     pass_limits,
     weights_bytes,
+    with_budget,
 )
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power import PowerLimiter
@@ -120,8 +121,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     ram_bytes    memory for weights, in bytes or as "3GB" or "60%"; if they do not fit, the cpu reads the rest from a
                  bundle file in every pass, with the same answer
     packs        allow writing the bundle file if it is missing
-    approx       treat activations below this value as zero; or "kv=1024", "prefill=2048": tokens of answers, or blocks
-                 of prompts, attend to about that many of the tokens before; changes the answer; cpu only
+    approx       not exact, cpu only: what is left out, as `--approx` takes it (0.05, "kv=1024", "prefill=2048", several)
     chat_template
                  name of a built-in template in place of the model's own; or chat_template_file, the path of one
     lora         LoRA adapters: GGUF files, each as "FILE" or "FILE:SCALE", the scale of requests that state none
@@ -301,8 +301,8 @@ def _fitting(
     head = chosen_head(subject, options, n_context) if spec.is_causal else None
     spec = showing_rows(spec, head)
     subject = replace(subject, spec=spec, head=head)
-    asked = limits_for(n_context, options.n_sessions, options.kv, spec).with_budget(approx.kv, approx.prefill)
-    limits = limits_on(options.device, spec, tensors, asked)
+    limits = with_budget(limits_for(n_context, options.n_sessions, options.kv, spec), spec, approx.kv)
+    limits = limits_on(options.device, spec, tensors, limits)
     if not spec.is_causal:  # reads whole texts in one pass and generates none
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         options = replace(options, spec="off")

@@ -78,11 +78,13 @@ class Predictor:
         disk_s: Callable[[int], float] | None = None,
         waiting_s: Callable[[int], float] | None = None,
         most_tokens: int = MOST_TOKENS,
+        kv_budget: int = 0,
     ) -> None:
         """`disk_s`: seconds of reading while computing, by tokens of a pass; `waiting_s`: those without computing.
 
-        `most_tokens`: tokens of a prefill pass.
+        `most_tokens`: tokens of a prefill pass. `kv_budget`: of the tokens of answers, as `Pass.budget`.
         """
+        self._kv_budget = kv_budget
         self._profile, self._work, self._kv, self._placement = profile, work, kv, placement
         self._disk_s, self._waiting_s = disk_s, waiting_s
         self._most_tokens = reading_tokens(profile, work, placement, most_tokens)
@@ -98,12 +100,12 @@ class Predictor:
     def _computed(self, step: Pass) -> Spent:
         if self._placement is not None:
             return step_time(self._profile, self._work, self._placement, step, self._kv).spent
-        footprint = self._work.weight_bytes + self._work.kv_bytes_per_token() * step.n_cached
+        footprint = self._work.weight_bytes + self._work.kv_bytes_per_token() * step.n_attended
         return DeviceCost(self._profile.cpu, footprint).model(self._work, step, self._kv)
 
     def pass_s(self, n_tokens: int, n_cached: int = 0, n_outputs: int = 1) -> float:
-        """Seconds of one pass."""
-        return self.seconds(Pass(n_tokens, n_cached, n_outputs)).total
+        """Seconds of one pass of an answer."""
+        return self.seconds(Pass(n_tokens, n_cached, n_outputs, budget=self._kv_budget)).total
 
     def prompt_s(self, n_tokens: int, n_cached: int = 0) -> float:
         """Seconds of reading a prompt."""

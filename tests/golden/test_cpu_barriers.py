@@ -106,7 +106,7 @@ def test_a_missing_barrier_would_be_seen() -> None:
     expected = played(CpuDevice(DeviceOptions()), golden)
     with Player(CpuDevice(DeviceOptions()), golden) as player:
         assert isinstance(player.lane, CpuLane)
-        tapes = [player.lane._tape, player.lane._alone_tape]
+        tapes = [player.lane._tapes[PassKind(alone)] for alone in (False, True)]
     assert tapes[0].n_barriers != tapes[1].n_barriers
     barriers = [(tape.n_barriers, number) for tape in tapes for number in range(tape.n_barriers - 1)]
     unseen = []

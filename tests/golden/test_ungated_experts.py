@@ -124,7 +124,7 @@ def test_the_kernels_of_a_tape_are_known_before_its_memory_is_there(case: tuple[
     with Player(device, *case) as player:
         lane = player.lane
         assert isinstance(lane, CpuLane)
-        calls = [call for _, found in [*lane._calls, *lane._alone_calls] for call in found]
+        calls = list(lane._every_call())
         called = {each.name for call in calls for each in (call.kernel, call.calls) if each is not None}
         told = {each.name for each in kernels_of(lane._spec, lane._file.tensors, "f16", device.isa)}
     assert told - {each.name for each in (*WORKER_POOL, catalogue.PACK_PANELS, catalogue.copy_slots("f16"))} == called

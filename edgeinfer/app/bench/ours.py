@@ -29,7 +29,7 @@ from edgeinfer.app.bench.subject import (
 from edgeinfer.backends.base import DeviceOptions, Lane, open_device
 from edgeinfer.backends.capabilities import KernelTime
 from edgeinfer.engine.kv.kvcache import KVCache
-from edgeinfer.engine.kv.limits import limits_for
+from edgeinfer.engine.kv.limits import limits_for, with_budget
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
 from edgeinfer.engine.opening.evaluator import open_evaluator
@@ -67,8 +67,7 @@ class SequencePasses:
         load = LoadOptions(device=opening.executor, n_context=how.n_context, approx=how.approx, schedule=how.schedule)
         subject = open_subject(how.model, load)
         self._file = subject.file
-        limits = limits_for(how.n_context, kv=how.kv, spec=subject.spec)
-        limits = limits.with_budget(how.approx.kv, how.approx.prefill)
+        limits = with_budget(limits_for(how.n_context, kv=how.kv, spec=subject.spec), subject.spec, how.approx.kv)
         options = _device_options(how)
         try:
             if how.ram_bytes is not None and subject.spec is not None:

@@ -92,6 +92,7 @@ def plan(
             schedule=schedule,
             goal=read_goal(flags.goal),
             cores=chosen_cores,
+            kv_budget=settings.load.approximation.kv or 0,
         )
     local = choose_file(settings, "plan", "edgeinfer run --stats answers with it and says how fast")
     settings = replace(settings, load=settings.load.with_adapters(local.adapters))
@@ -322,7 +323,8 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     adapters = tuple((each.path, each.scale, each.nbytes(file.tensors)) for each in file.adapters)
     need, per_token = here.need, here.need.kv_bytes_per_token
     drafter = planned_drafter(file, spec, load, need.n_context)
-    return PlannedModel(spec, work, n_params, in_file, per_token, file.nbytes, adapters, drafter), here
+    sizes = n_params, in_file, per_token, file.nbytes
+    return PlannedModel(spec, work, *sizes, adapters, drafter, load.approximation.kv), here
 
 
 def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Profile | None:

@@ -88,7 +88,8 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     waiting_s = None if streamed is None else lambda n_tokens: streamed.record_reads(n_tokens).seconds
     most, kv = telemetry.limits.max_tokens, llm.info.kv
     reader = Predictor(reading, telemetry.work, kv, disk_s=disk_s, waiting_s=waiting_s, most_tokens=most)
-    maker = Predictor(decoding, telemetry.work, kv, disk_s=disk_s, waiting_s=waiting_s)
+    budget = llm.info.approximation.kv or 0
+    maker = Predictor(decoding, telemetry.work, kv, disk_s=disk_s, waiting_s=waiting_s, kv_budget=budget)
     read_s = reader.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
     return profile, read_s, maker.decode_s(stats.n_generated, stats.n_prompt)
 

@@ -142,7 +142,7 @@ def plan_for(
 
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
-    from edgeinfer.engine.kv.limits import context_of, limits_for, limits_with_states, memory_need
+    from edgeinfer.engine.kv.limits import context_of, limits_for, limits_with_states, memory_need, with_budget
     from edgeinfer.engine.run.executor import AUTO_DEVICE
     from edgeinfer.models.gguf.tensor_scales import with_scales
     from edgeinfer.models.load import spec_of
@@ -153,9 +153,8 @@ def plan_for(
     how = n_context, approx.threshold
     spec = spec_of(header.metadata, tensors, *how, adapters=adapters, block_budget=approx.prefill)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
-    limits = limits_for(context_of(spec.n_context_usual, n_context), n_sessions, kv, spec).with_budget(
-        approx.kv, approx.prefill
-    )
+    limits = limits_for(context_of(spec.n_context_usual, n_context), n_sessions, kv, spec)
+    limits = with_budget(limits, spec, approx.kv)
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
     workers = n_workers or len(topology.usable_cores())
     return spec, Plan(key, workers, len(spec.stages), need, available, MeasuredSpeeds())

@@ -49,6 +49,7 @@ class PlanRequest:
                  each); quiet: as many cores and as much of the time as that mode allows
     cores        of the CPU; None for all that help
     most_tokens  of a prompt in one pass
+    kv_budget    cached tokens that tokens of answers attend to; 0: all
     """
 
     n_context: int = CTX_CAP
@@ -60,6 +61,16 @@ class PlanRequest:
     goal: Goal = "latency"
     cores: tuple[int, ...] | None = None
     most_tokens: int = MOST_TOKENS
+    kv_budget: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeepPass:
+    """A pass of one token after `n_cached` ones: seconds within the budget, and with attention to all of them."""
+
+    n_cached: int
+    within_s: float
+    whole_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,7 @@ class Planned:
     duty         share of the time that is spent computing
     refused      why the requested devices are not used together: predicted to answer later than this plan; else ""
     kept         which weights stay in memory, if the CPU reads the others in every pass
+    deep         decoding at the end of the context, if answers have a budget of attention
     """
 
     profile: Profile
@@ -91,6 +103,7 @@ class Planned:
     duty: float = 1.0
     refused: str = ""
     kept: StreamedModel | None = None
+    deep: DeepPass | None = None
 
     @property
     def answer_s(self) -> float:
@@ -172,14 +185,14 @@ def plan_model(profile: Profile, work: ModelWork, wanted: PlanRequest, *, fits: 
         decoding, reading = worker_pools_of(profile, work, wanted.kv, cores)
     n_prompt = max(1, min(N_PROMPT, wanted.n_context - 1))
     caching = Caching(wanted.n_context, wanted.n_sequences, wanted.kv)
-    step = Pass(1, n_prompt, 1, wanted.n_sequences)
+    step = Pass(1, n_prompt, 1, wanted.n_sequences, wanted.kv_budget)
     task = PlanningTask(decoding, work, step, caching, Budgets(inf) if fits else _budgets(machine, work, wanted))
     is_batch = wanted.schedule in BATCH_NAMES
     decode = scheduled("auto" if is_batch else wanted.schedule, task)
     passes = chunks(n_prompt, reading_tokens(profile, work, decode.placement, wanted.most_tokens))
     prefill = prefill_placement(task, decode.placement, passes[0]) if wanted.schedule == "auto" else decode.placement
     times = tuple(step_time(reading, work, prefill, each, wanted.kv) for each in passes)
-    verified = Pass(VERIFIED, n_prompt, VERIFIED)
+    verified = Pass(VERIFIED, n_prompt, VERIFIED, budget=wanted.kv_budget)
     return Planned(
         profile,
         decode,
@@ -192,7 +205,16 @@ def plan_model(profile: Profile, work: ModelWork, wanted: PlanRequest, *, fits: 
         cores=core_plans(profile.cpu, work, wanted.kv, cores),
         nodes=_nodes(machine, work, wanted, step),
         duty=duty,
+        deep=_deep(decoding, work, decode.placement, wanted) if wanted.kv_budget else None,
     )
+
+
+def _deep(profile: Profile, work: ModelWork, placement: Placement, wanted: PlanRequest) -> DeepPass:
+    """Decoding at the end of the context."""
+    whole = Pass(1, max(1, wanted.n_context - 1))
+    within = replace(whole, budget=wanted.kv_budget)
+    within_s, whole_s = (step_time(profile, work, placement, step, wanted.kv).seconds for step in (within, whole))
+    return DeepPass(whole.n_cached, within_s, whole_s)
 
 
 def plan_devices(together: Profile, alone: Mapping[str, Profile], work: ModelWork, wanted: PlanRequest) -> Planned:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgeinfer.app.plans.fit import Fit, memory_record
-from edgeinfer.app.plans.planning import Planned
+from edgeinfer.app.plans.planning import DeepPass, Planned
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.variants import block_budget_of, threshold_of
 from edgeinfer.scheduling.cost.drafter import PlannedDrafter
@@ -42,6 +42,7 @@ class PlannedModel:
     file_bytes: int = 0
     adapters: tuple[tuple[str, float, int], ...] = ()
     drafter: PlannedDrafter = NO_DRAFTER
+    kv_budget: int | None = None
 
     def idle_drafting(self, planned: Planned) -> IdleDrafting | None:
         """What cores that only prompts use could do for the draft model; None if there are none, or no such model."""
@@ -68,6 +69,7 @@ def record_of(
             "drafter_waiting_bytes": facts.drafter.waiting_bytes,
         },
         "approx": threshold_of(facts.spec),
+        "kv_budget": facts.kv_budget,
         "prefill_budget": block_budget_of(facts.spec),
         "machine": None if planned is None else planned.profile.name,
         "assumptions": [] if planned is None else list(planned.profile.assumptions),
@@ -92,7 +94,7 @@ def record_of(
 def _predicted(here: Plan | None, planned: Planned | None, fit: Fit) -> dict[str, Value]:
     if planned is None:
         kept = None if here is None else here.kept
-        unknown = ("prefill_tok_s", "decode_tok_s", "ttft_s", "verify_cost", "bound_by")
+        unknown = ("prefill_tok_s", "decode_tok_s", "ttft_s", "verify_cost", "bound_by", "deep")
         return {
             **dict.fromkeys(unknown),
             "ram_bytes": fit.need.total_bytes,
@@ -110,6 +112,7 @@ def _predicted(here: Plan | None, planned: Planned | None, fit: Fit) -> dict[str
         "ram_bytes": fit.need.total_bytes,
         "vram_bytes": planned.vram_bytes,
         "flash_bytes_per_token": planned.flash_bytes_per_token,
+        "deep": None if planned.deep is None else _deep(planned.deep),
         "bound_by": planned.decode.time.bound_by,
         "corrections": {
             "prefill": planned.adjustment.prompt,
@@ -120,6 +123,11 @@ def _predicted(here: Plan | None, planned: Planned | None, fit: Fit) -> dict[str
         "prefill_bound_by": planned.prefill[-1].bound_by,
         **_kept(planned.kept),
     }
+
+
+def _deep(deep: DeepPass) -> dict[str, Value]:
+    """Decoding at the end of the context, within the budget and without."""
+    return {"n_cached": deep.n_cached, "decode_tok_s": 1 / deep.within_s, "whole_tok_s": 1 / deep.whole_s}
 
 
 def _kept(kept: StreamedModel | None) -> dict[str, Value]:

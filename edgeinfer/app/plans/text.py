@@ -140,6 +140,10 @@ def speed_lines(planned: Planned, speeds: MeasuredSpeeds, *, writes: bool = True
     several = "" if planned.n_sequences == 1 else f" for {planned.n_sequences} sequences together"
     bound = "" if planned.batch is not None else f"; bound by {planned.decode.time.bound_by}"
     yield (f"decode    {_rate(planned.decode_tok_s)} tok/s{several}, one token at a time{_measured(speeds)}{bound}")
+    if planned.deep is not None:
+        deep = planned.deep
+        rates = f"{_rate(1 / deep.within_s)} tok/s within the budget, {_rate(1 / deep.whole_s)} with all of them"
+        yield f"deep      after {deep.n_cached} tokens {rates} (not exact)"
     if planned.n_sequences == 1:
         times = planned.verify.seconds / planned.decode.seconds
         yield f"drafts    a pass over {VERIFIED} tokens costs {times:.2f} times one"

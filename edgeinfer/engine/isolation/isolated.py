@@ -21,7 +21,7 @@ from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.saved_state import ReadText
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.run.evaluators import EvaluatorCapabilities
-from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
+from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Inputs, Int32s
 from edgeinfer.ipc.child import ChildDied
@@ -76,7 +76,12 @@ class Isolated:
         kinds: tuple[CoreKind, ...],
         power_limiter: PowerLimiter,
     ) -> Isolated:
-        """A model file on the device of `load`. `power_limiter`: of this process; `kinds`: of the child's workers."""
+        """A model file on the device of `load`. `power_limiter`: of this process; `kinds`: of the child's workers.
+
+        Raises BadSetting for a budget of attention.
+        """
+        if limits.budgets:  # a process that is started again would read answers without it
+            raise BadSetting("--approx kv=N runs in this process alone: leave out --isolate, or the budget")
         sent = replace(load, n_context=limits.n_context, sharing=None, progress=no_progress)
         sent = replace(sent, chat_template=None, chat_template_file=None)  # texts are made here
         opening = RemoteOpening(file.path, limits, options, sent, kinds)

@@ -101,6 +101,13 @@ def _without(messages: Sequence[Message], start: int) -> list[Message]:
     return [message for index, message in enumerate(messages) if index >= start or message.role in SYSTEM_ROLES]
 
 
+def kept_before_turn(messages: Sequence[Message], n_dropped: int) -> list[Message]:
+    """The messages before the user's last one, without the `n_dropped` oldest that are not system messages."""
+    last = max((index for index, message in enumerate(messages) if message.role == "user"), default=0)
+    others = [index for index, message in enumerate(messages) if message.role not in SYSTEM_ROLES]
+    return _without(messages[:last], others[n_dropped] if n_dropped < len(others) else last)
+
+
 def _fitted(prompt: tuple[int, ...], n_dropped: int, n_context: int) -> FittedPrompt:
     if not n_dropped:
         return FittedPrompt(prompt, 0, ())

@@ -18,12 +18,19 @@ from edgeinfer.engine.requests.adapters import LoadedAdapters
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, ThoughtMarks
 from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
-from edgeinfer.engine.requests.conversation import FittedPrompt, Messages, fit, split_partial, whole
+from edgeinfer.engine.requests.conversation import (
+    FittedPrompt,
+    Messages,
+    fit,
+    kept_before_turn,
+    split_partial,
+    whole,
+)
 from edgeinfer.engine.requests.prompt_rows import MixedPrompt, Piece, PromptRows
 from edgeinfer.engine.requests.request import NO_SAMPLING, NO_VARIABLES, Options, Request, request_of
 from edgeinfer.engine.requests.told_chat import ChatOptions, ChatTeller, Known
 from edgeinfer.engine.requests.tool_use import ToolUse
-from edgeinfer.errors import BadSetting
+from edgeinfer.errors import BadSetting, BadTemplate
 from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.thought_formats import ThoughtFormat
@@ -48,7 +55,7 @@ class Prompts:
 
     `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options. `adapters`: the LoRA
     adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
-    `system`: the system prompt of chats that have none.
+    `system`: the system prompt of chats that have none. `marks_turns`: requests say where their turn begins.
     """
 
     tokenizer: Tokenizer
@@ -59,6 +66,7 @@ class Prompts:
     adapters: LoadedAdapters = field(default_factory=LoadedAdapters)
     stops: tuple[str, ...] = ()
     system: str = ""
+    marks_turns: bool = False
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -96,7 +104,24 @@ class Prompts:
         opened = not partial and self._opens_thought(fitted.prompt)
         constraint = self._after_thoughts(self._constraint(options, tools), tools, options, opened)
         remarks = _remarks(self._teller.new_marks(messages), told.parse_special)
-        return replace(request, constraint=constraint, thoughts=self.thoughts, opens_thought=opened, remarks=remarks)
+        turn_start = self._turn_start(fitted, messages, told) if self.marks_turns else 0
+        return replace(
+            request,
+            constraint=constraint,
+            thoughts=self.thoughts,
+            opens_thought=opened,
+            remarks=remarks,
+            turn_start=turn_start,
+        )
+
+    def _turn_start(self, fitted: FittedPrompt, messages: Messages, told: ChatOptions) -> int:
+        """Where the last message of the user begins, as far as what comes before it is told as in the prompt."""
+        before = kept_before_turn([Message.of(message) for message in messages], fitted.n_dropped)
+        try:
+            head = self._teller.tokens(before, nothing_known, replace(told, begins_answer=False)) if before else ()
+        except BadTemplate:  # of templates that refuse a system message alone
+            head = ()
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(fitted.prompt, head, strict=False)))
 
     def _told(self, options: Options) -> ChatOptions:
         """How options have a conversation told. Raises BadSetting."""

@@ -105,7 +105,8 @@ class Request:
     functions that may be called. `thoughts`: how the model sets thoughts apart, if it does; `opens_thought`: the prompt
     ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names of these rows. `scales`: of
     the model's LoRA adapters; () if passes state none. `scored_from`: the first token of the prompt whose log
-    probability is wanted, and with it those of all that follow; None: of none.
+    probability is wanted, and with it those of all that follow; None: of none. `turn_start`: where the turn of a chat
+    begins that is answered; 0 if that is unknown.
     """
 
     prompt: tuple[int, ...]
@@ -125,6 +126,7 @@ class Request:
     mixed: MixedPrompt | None = None
     scales: Scales = ()
     scored_from: int | None = None
+    turn_start: int = 0
 
     @property
     def shareable(self) -> tuple[int, ...]:

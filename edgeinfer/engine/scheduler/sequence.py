@@ -217,6 +217,7 @@ class ScheduledSequence:
         """
         self._is_first = is_first
         self._meter, self._read_before = GenerationMeter(joules=self._joules), self.cached.reading.n_bytes
+        self.cached.turn_start = self.request.turn_start
         self.cached.begin(self.stop, self.stop_asked)
         try:
             with self.cached.lock:

@@ -16,6 +16,8 @@ from edgeinfer.scheduling.machine.profile import DeviceRates, Link, ProductRates
 
 KV_ELEMENT_BYTES = {"f16": 2.0, "q8": 34 / 32, "q8q4": (34 / 32 + 10 / 16) / 2, "q4": 10 / 16}
 """Bytes of a cached number, with its part of a scale; of `q8q4`, on average over keys and values."""
+CHUNK = 64
+"""Cached positions that are chosen together within a budget."""
 ACTIVATION_BYTES = 4
 """Bytes of a number that passes from one device to another."""
 
@@ -63,13 +65,20 @@ class Spent:
 class Pass:
     """`n_tokens` of one sequence after `n_cached` cached ones, with logits of `n_outputs` of them.
 
-    `n_sequences`: sequences in the pass, each with as many tokens and equally deep.
+    `n_sequences`: sequences in the pass, each with as many tokens and equally deep. `budget`: cached positions that a
+    token attends to in layers without a window; 0: all.
     """
 
     n_tokens: int
     n_cached: int = 0
     n_outputs: int = 1
     n_sequences: int = 1
+    budget: int = 0
+
+    @property
+    def n_attended(self) -> int:
+        """Cached positions that are attended to in layers without a window."""
+        return min(self.n_cached, self.budget or self.n_cached)
 
     @property
     def n_rows(self) -> int:
@@ -127,11 +136,15 @@ class DeviceCost:
         if rates.cached_only and not step.n_cached:
             return 0.0
         own = heads.multiply_adds(step.n_tokens, 0) if rates.cached_only else 0.0
-        work = (heads.multiply_adds(step.n_tokens, step.n_cached) - own) * step.n_sequences
+        n_cached = step.n_cached if heads.window else step.n_attended
+        n_compared = (step.n_cached - n_cached) / CHUNK  # chunks whose summaries a budget compares
+        work = (heads.multiply_adds(step.n_tokens, n_cached) - own) * step.n_sequences
+        work += step.n_rows * n_compared * 2 * heads.heads * heads.key_width
         computed = work * rates.rate.seconds(step.n_tokens) / step.n_tokens / self._speed
         if rates.row_s is not None:
             computed += step.n_rows * heads.heads * rates.row_s(step.n_tokens) / self._speed
-        n_bytes = heads.reach(step.n_tokens, step.n_cached) * heads.kv_bytes_per_token(KV_ELEMENT_BYTES[kv])
+        n_bytes = heads.reach(step.n_tokens, n_cached) * heads.kv_bytes_per_token(KV_ELEMENT_BYTES[kv])
+        n_bytes += n_compared * heads.kv_heads * 2 * heads.key_width * KV_ELEMENT_BYTES["f16"]
         read = n_bytes * step.n_sequences / self._read_bytes_s
         return max(computed, read) + rates.call_s
 

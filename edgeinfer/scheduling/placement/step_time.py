@@ -216,7 +216,8 @@ def _stage_bytes(stage: StageWork, placed: StagePlacement, step: Pass, kv: str) 
     heads = stage.shape.attention
     if heads is not None:
         device = attention_device(placed)
-        n_bytes = heads.reach(step.n_tokens, step.n_cached) * heads.kv_bytes_per_token(KV_ELEMENT_BYTES[kv])
+        n_cached = step.n_cached if heads.window else step.n_attended
+        n_bytes = heads.reach(step.n_tokens, n_cached) * heads.kv_bytes_per_token(KV_ELEMENT_BYTES[kv])
         read[device] = read.get(device, 0.0) + n_bytes * step.n_sequences
     return read
 

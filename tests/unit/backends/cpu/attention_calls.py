@@ -17,9 +17,11 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout.padding import CHUNK, padded
 from edgeinfer.backends.cpu.layout.pages import KVPool, PageLayout, attention_scratch_bytes
 from edgeinfer.backends.cpu.layout.step_records import STEP
+from edgeinfer.backends.cpu.layout.summaries import summarised_layers
 from edgeinfer.backends.cpu.memory.step import StepRecord
-from edgeinfer.backends.meanings import FORMS, round_cached, round_queries
+from edgeinfer.backends.meanings import FORMS, rotated, round_cached, round_numbers, round_queries
 from edgeinfer.graph.block_choice import SAMPLED, n_chosen, n_near
+from edgeinfer.graph.budget import recent_and_best, unseen_chunks
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
@@ -159,17 +161,48 @@ class Pages:
             if shape.chunked:
                 n_seen = int(step.batch.positions[token]) % n_seen + 1
             slots = step.context_slots(token)[-n_seen:]
-            keys, values = all_keys[slots].astype(np.float64), all_values[slots].astype(np.float64)
+            all_slots, hidden = slots, self.unseen(step, token) if unseen is None else unseen
             for head in range(shape.heads):
+                if hidden is not None:
+                    slots = all_slots[~np.repeat(hidden[head // shape.repeats], PAGE)[: len(all_slots)]]
+                keys, values = all_keys[slots].astype(np.float64), all_values[slots].astype(np.float64)
                 scores = keys[:, head // shape.repeats] @ queries[token, head].astype(np.float64)
                 scores = shape.cap * np.tanh(scores / shape.cap) if shape.cap else scores
-                if unseen is not None:
-                    scores[np.repeat(unseen[head // shape.repeats], PAGE)[: len(scores)]] = -np.inf
                 sink = -np.inf if shape.sinks is None else float(shape.sinks[head])
                 largest = max(scores.max(), sink)
                 shares = np.exp(scores - largest)
                 out[token, head] = shares @ values[:, head // shape.repeats] / (shares.sum() + np.exp(sink - largest))
         return out
+
+    def unseen(self, step: Step, token: int) -> NDArray[np.bool_] | None:
+        """Which chunks a token with a budget does not see: bool[kv_heads, chunks]."""
+        shape, forms = self.shape, FORMS[self.pool.layout.kind]
+        firsts, counts = recent_and_best(step.batch, step.starts)
+        if step.batch.budgets is None or not firsts[token]:
+            return None
+        query = self.queries(step)[token].reshape(shape.kv_heads, -1, shape.width) * scale(shape)
+        keys = self.keys[step.context_slots(token)]
+        if forms is None:
+            keys = keys.astype(np.float16).astype(np.float32)
+        else:
+            query, keys = rotated(query), round_numbers(rotated(keys), forms[0])
+        return unseen_chunks(query, keys, int(firsts[token]), int(counts[token]))
+
+    def _within(self, step: Step, workers: int) -> dict[str, NDArray[np.generic] | float]:
+        """Fields for budgets: summaries of all pages, made by their kernel, and room for the choice."""
+        shape, head = self.shape, padded(self.shape.width)
+        summaries = aligned((N_PAGES, shape.kv_heads, 2, head), np.float16)
+        layers, pages = summarised_layers([self.pool], [summaries]), np.arange(N_PAGES, dtype=np.int32)
+        kernel = catalogue.summarise_pages(self.pool.layout.kind)
+        call(self._library, kernel, workers, layers=layers, n_layers=1, pages=pages, n_pages=N_PAGES)
+        room = shape.repeats * 2 * head * 4 + 8 * (LONGEST // CHUNK)
+        scratch = aligned((workers, padded(room, 64)), np.uint8)
+        scratch[:] = 0xFF
+        n_chunks, n_tokens = LONGEST // CHUNK, len(step.batch.tokens)
+        ranks, lists = (aligned((n_tokens, shape.kv_heads, n), np.int32) for n in (n_chunks, 1 + n_chunks))
+        ranks[:], lists[:], self.ranks = 99, 99, ranks
+        choice = {"choice": scratch, "choice_stride": scratch.shape[1]}
+        return {"summaries": summaries, "ranks": ranks, "lists": lists, **choice}
 
     def run(
         self,
@@ -186,7 +219,8 @@ class Pages:
         """
         shape, layout, n_tokens = self.shape, self.pool.layout, len(step.batch.tokens)
         head, value = padded(shape.width), padded(shape.value_width)
-        limits = Limits(LONGEST, N_PAGES, most_tokens, most_tokens, layout.kind)
+        within = step.batch.budgets is not None
+        limits = Limits(LONGEST, N_PAGES, most_tokens, most_tokens, layout.kind, budgets=within)
         record = StepRecord(limits, shape.tile_tokens, chooses=budget is not None)
         record.fill(step)
         record.record["split"] = split
@@ -232,12 +266,14 @@ class Pages:
             "sinks": 0 if sinks is None else sinks,
             "scale": scale(shape),
             "cap": shape.cap,
+            **(self._within(step, workers) if within else {}),
         }
-        kernels = catalogue.attention(layout, isa or RUNNABLE[0])
+        kernels = catalogue.attention(layout, isa or RUNNABLE[0], chosen=within)
+        first = [catalogue.choose_chunks(layout)] if within else []
         if budget is not None:
             fields |= self._choice(budget, workers)
-            call(self._library, catalogue.choose_for_blocks(layout, isa or RUNNABLE[0]), workers, **fields)
-        for kernel in (kernels.by_tile, kernels.by_chunk, kernels.join):
+            first.append(catalogue.choose_for_blocks(layout, isa or RUNNABLE[0]))
+        for kernel in (*first, kernels.by_tile, kernels.by_chunk, kernels.join):
             call(self._library, kernel, workers, **fields)
         width = shape.heads * shape.value_width
         assert np.all(out[n_tokens] == UNTOUCHED)
