@@ -165,9 +165,7 @@ def recorded(path: Path, text: str, n_tokens: int, n_layers: int) -> Recorder:
         limits = Limits(n_pages * PAGE, n_pages, max_tokens=PASS_TOKENS)
         lane = CpuDevice(DeviceOptions()).compile(model.spec, model.file, limits)
         for start in range(0, len(tokens), PASS_TOKENS):
-            lane.watch(
-                step_of(tokens[start : start + PASS_TOKENS], start, n_pages), lambda op: recorder.see(op, lane)
-            )
+            lane.watch(step_of(tokens[start : start + PASS_TOKENS], start, n_pages), lambda op: recorder.see(op, lane))
         lane.close()
     return recorder
 

@@ -1,8 +1,7 @@
 """Which chunks the blocks of a prompt attend to where a model is opened with a budget (`--approx prefill=N`).
 
 A chunk is PAGE positions; a block is the tokens of a prompt at the positions of one chunk, all in one pass. A block
-attends to its own chunk, to the first one, to as many before its own as a quarter of the budget holds, and to those of
-the others that get most attention from a few of its queries, for each KV head: the vertical lines of MInference (Jiang
+attends to its own chunk, to the one before, to the first one, and to those of the others that get most attention from a few of its queries, for each KV head: the vertical lines of MInference (Jiang
 et al., arXiv 2407.02490), by chunks, and estimated as in SampleAttention (Zhu et al., arXiv 2406.15486). So the choice
 depends on the block's queries and the keys before it, and not on how a prompt is cut into passes of whole blocks. In:
 scores. Out: chunks. Tokens of a prompt that are not in a whole block, and tokens of answers, attend to everything.
@@ -13,14 +12,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.graph.budget import RECENT_SHARE
 from edgeinfer.graph.step import PAGE, Floats
 
 SAMPLED = 4
 """Queries of a block that choose: the last of each equal part of it."""
 SAMPLED_APART = PAGE // SAMPLED
-LEAST_BUDGET = 4 * PAGE
-"""The smallest budget in positions: its own chunk, the first one, one before its own, and one that is chosen."""
+ALWAYS = 3
+"""Chunks that a block attends to in any case: its own, the one before, and the first one."""
+LEAST_BUDGET = (ALWAYS + 1) * PAGE
+"""The smallest budget in positions."""
 
 
 def sampled_tokens() -> NDArray[np.int64]:
@@ -31,11 +31,6 @@ def sampled_tokens() -> NDArray[np.int64]:
 def n_chosen(budget: int) -> int:
     """Chunks that a block attends to, if there are as many."""
     return -(-budget // PAGE)
-
-
-def n_near(budget: int) -> int:
-    """Chunks before its own that a block always attends to."""
-    return max(1, budget // (RECENT_SHARE * PAGE))
 
 
 def chosen_chunks(scores: Floats, budget: int) -> NDArray[np.bool_]:
@@ -51,9 +46,8 @@ def chosen_chunks(scores: Floats, budget: int) -> NDArray[np.bool_]:
     shares = np.exp(scores - scores.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     attention = shares.reshape(len(shares), n_before, PAGE).sum(axis=(0, 2))
-    first_near = n_before - n_near(budget)
-    chosen[1:first_near] = False
-    others = np.arange(first_near - 1, 0, -1)  # the later of two alike comes first
+    chosen[1 : n_before - 1] = False
+    others = np.arange(n_before - 2, 0, -1)  # the later of two alike comes first
     best = others[np.argsort(-attention[others], kind="stable")]
-    chosen[best[: n_most - 2 - n_near(budget)]] = True
+    chosen[best[: n_most - ALWAYS]] = True
     return chosen

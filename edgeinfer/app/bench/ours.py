@@ -177,9 +177,7 @@ class OpProfile:
     def __init__(self, opening: BenchOpening) -> None:
         how = opening.conditions
         self._limits = limits_for(how.n_context, kv=how.kv)
-        self._model = open_model(
-            how.model, how.n_context, how.approx.threshold, block_budget=how.approx.prefill
-        )
+        self._model = open_model(how.model, how.n_context, how.approx.threshold, block_budget=how.approx.prefill)
         self._device = open_device(opening.executor, _device_options(how))
         self._lane: Lane = self._device.compile(self._model.spec, self._model.file, self._limits)
 

@@ -193,7 +193,11 @@ class Shared:
         if batch.scales is not None:
             self._scales[:n_tokens] = batch.scales
         blocks: list[Plain] = [] if batch.blocks is None else batch.blocks.tolist()
-        stated: dict[str, Plain] = {"axes": batch.axes is not None, "scales": batch.scales is not None, "blocks": blocks}
+        stated: dict[str, Plain] = {
+            "axes": batch.axes is not None,
+            "scales": batch.scales is not None,
+            "blocks": blocks,
+        }
         return {"n_tokens": n_tokens, "n_outputs": n_outputs, "n_rows": n_rows, **stated}
 
     def batch(

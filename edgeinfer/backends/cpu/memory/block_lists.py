@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout.padding import CHUNK, padded
-from edgeinfer.graph.block_choice import SAMPLED, n_chosen, n_near
+from edgeinfer.graph.block_choice import SAMPLED, n_chosen
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.step import PAGE, Floats, Int32s
@@ -37,6 +37,6 @@ class BlockLists:
     def fill(self, args: NDArray[np.void], budget: int) -> None:
         """Set the fields of an attention record, for blocks with a budget."""
         args["block_lists"], args["block_list_bytes"] = address(self._lists), self._lists.strides[0]
-        args["block_chunks"], args["near_chunks"] = n_chosen(budget), n_near(budget)
+        args["block_chunks"] = n_chosen(budget)
         args["block_attention"], args["block_attention_stride"] = address(self._attention), self._attention.strides[0]
         args["block_attention_row"] = self._attention.strides[1]

@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.layout.step_records import STEP
 from edgeinfer.backends.cpu.layout.summaries import summarised_layers
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.meanings import FORMS, rotated, round_cached, round_numbers, round_queries
-from edgeinfer.graph.block_choice import SAMPLED, n_chosen, n_near
+from edgeinfer.graph.block_choice import SAMPLED, n_chosen
 from edgeinfer.graph.budget import recent_and_best, unseen_chunks
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.jit.library import KernelLibrary
@@ -290,7 +290,6 @@ class Pages:
             "block_lists": chosen,
             "block_list_bytes": chosen.strides[0],
             "block_chunks": n_chosen(budget),
-            "near_chunks": n_near(budget),
             "block_attention": attention,
             "block_attention_stride": attention.strides[0],
             "block_attention_row": attention.strides[1],

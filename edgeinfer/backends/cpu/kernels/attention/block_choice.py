@@ -1,7 +1,7 @@
 """Which chunks each block of a prompt attends to, per KV head, before large passes attend by tiles.
 
 `graph.block_choice` has the meaning: a few queries of the block attend to all positions before it, and the chunks that
-get most of their attention are taken, besides the first one and the nearest. Memory: `block_lists` int32[blocks, G,
+get most of their attention are taken, besides the first one and the one before the block. Memory: `block_lists` int32[blocks, G,
 block_list_bytes / 4], for each block and KV head the number of chunks, then the chunks in order. `block_attention` of
 a worker, float32[1 + 2 * rows, block_attention_row / 4]: what each chunk gets, then, of each sampled row, the largest
 score in each chunk and the sum of shares. Queries and scores lie in the worker's scratch, as `attention` has them.
@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.kernels.attention.softmax import LOWEST, is_bent, so
 from edgeinfer.backends.cpu.kernels.work_split import is_mine
 from edgeinfer.backends.cpu.layout.padding import CHUNK, LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.layout.step_records import TILE_INTS
-from edgeinfer.graph.block_choice import SAMPLED, SAMPLED_APART
+from edgeinfer.graph.block_choice import ALWAYS, SAMPLED, SAMPLED_APART
 from edgeinfer.graph.step import PAGE
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
@@ -46,7 +46,8 @@ def attend_before(kind, isa, args, step, block, kv_head, n_before, worker):
     repeats, size = args.heads // args.kv_heads, args.block_attention_row
     rows, tile, pairs = SAMPLED * repeats, simd.stack_space(TILE_BYTES), simd.stack_space(PAIRS_BYTES)
     scratch = args.scratch + worker * args.scratch_stride
-    shares, kept = scratch + args.tile_rows * args.key_padded * 4, args.block_attention + worker * args.block_attention_stride
+    shares = scratch + args.tile_rows * args.key_padded * 4
+    kept = args.block_attention + worker * args.block_attention_stride
     for sample in range(SAMPLED):
         point_at(tile, block, sample)
         load_queries(kind, args, tile, kv_head, scratch + sample * repeats * args.key_padded * 4)
@@ -92,11 +93,11 @@ def add_attention(kept, size, rows, n_chunks):
 
 
 @inline
-def take_most(kept, first_near, n_more):
-    """Mark the `n_more` chunks with most attention among those from the second one to `first_near`; ties: the later."""
+def take_most(kept, stop, n_more):
+    """Mark the `n_more` chunks with most attention among those from the second one to `stop`; of two alike the later."""
     for _more in range(n_more):
         best, place = np.float32(-0.5), np.int64(0)
-        for chunk in range(1, first_near):
+        for chunk in range(1, stop):
             value = simd.load_float(kept + 4 * chunk)
             if value >= best:
                 best, place = value, chunk
@@ -110,10 +111,10 @@ def choose(kind, isa, args, step, block, kv_head, worker, out):
     kept, count = args.block_attention + worker * args.block_attention_stride, np.int64(0)
     first_near = np.int64(0)
     if n_chunks > args.block_chunks:
-        first_near = n_chunks - 1 - args.near_chunks
+        first_near = n_chunks - 2
         attend_before(kind, isa, args, step, block, kv_head, n_chunks - 1, worker)
         add_attention(kept, args.block_attention_row, SAMPLED * (args.heads // args.kv_heads), n_chunks - 1)
-        take_most(kept, first_near, args.block_chunks - 2 - args.near_chunks)
+        take_most(kept, first_near, args.block_chunks - ALWAYS)
         simd.store_float(kept, TAKEN)
     for chunk in range(n_chunks):
         if chunk >= first_near or simd.load_float(kept + 4 * chunk) == TAKEN:

@@ -161,6 +161,7 @@ def test_a_tree_with_siblings_in_two_spare_pages_is_gathered() -> None:
     assert tiles[:, 1].tolist() == [1] * 6
     assert tiles[:, -2].all()
 
+
 def test_tiles_lie_in_a_block_or_outside_of_all() -> None:
     step = chain(PAGE - 10, 10 + 2 * PAGE + 5)
     blocks = whole_blocks(PAGE - 10, len(step.slots))
@@ -172,4 +173,3 @@ def test_tiles_lie_in_a_block_or_outside_of_all() -> None:
         *([74, 11], [85, 11], [96, 11], [107, 11], [118, 11], [129, 9], [138, 5]),
     ]
     assert tiles[:, -1].tolist() == [-1, *[0] * 6, *[1] * 6, -1]
-

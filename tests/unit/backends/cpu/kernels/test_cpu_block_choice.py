@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.graph.block_choice import chosen_chunks, sampled_tokens
+from edgeinfer.graph.block_choice import SAMPLED, chosen_chunks, sampled_tokens
 from edgeinfer.graph.step import PAGE, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.settings import KVKind
@@ -45,7 +45,7 @@ def unseen_chunks(pages: Pages, step: Step, budget: int) -> NDArray[np.bool_]:
     grouped = queries[sampled_tokens()].reshape(-1, shape.kv_heads, shape.repeats, shape.width)
     scores = np.einsum("ngrk,sgk->gnrs", grouped, keys[before].astype(np.float32))
     scores = shape.cap * np.tanh(scores / shape.cap) if shape.cap else scores
-    flat = scores.reshape(shape.kv_heads, -1, len(before)).astype(np.float32)
+    flat = scores.reshape(shape.kv_heads, SAMPLED * shape.repeats, len(before)).astype(np.float32)
     return ~np.stack([chosen_chunks(of_head, budget) for of_head in flat])
 
 
@@ -54,9 +54,8 @@ def unseen_chunks(pages: Pages, step: Step, budget: int) -> NDArray[np.bool_]:
 def test_a_block_sees_the_chunks_that_it_chooses(
     library: KernelLibrary, shape: Shape, kind: KVKind, budget: int
 ) -> None:
-    pages = Pages(library, shape, kind)
     for number in (0, 3, 5, 7):
-        step = block(number)
+        pages, step = Pages(library, shape, kind), block(number)
         pages.blank_others(step)
         unseen = unseen_chunks(pages, step, budget)
         assert unseen.sum(axis=1).tolist() == [max(0, number + 1 - -(-budget // PAGE))] * shape.kv_heads
