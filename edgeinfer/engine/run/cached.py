@@ -102,10 +102,11 @@ class CachedSequence:
         """The largest number of rows of logits of one batch."""
         return self.pool.executor.limits.max_outputs
 
-    def in_whole_blocks(self, n_tokens: int) -> int:
-        """How many of `n_tokens` a pass should read if more follow: up to the end of a block, where blocks matter."""
+    def in_whole_blocks(self, n_tokens: int, n_missing: int) -> int:
+        """How many of `n_tokens` a pass should read if more are missing: up to the end of a block, if blocks matter."""
         n_more = (len(self._tokens) + n_tokens) % PAGE
-        return n_tokens - n_more if self.pool.executor.limits.whole_blocks and n_more < n_tokens else n_tokens
+        cuts = self.pool.executor.limits.whole_blocks and n_more < n_tokens < n_missing
+        return n_tokens - n_more if cuts else n_tokens
 
     @property
     def is_full(self) -> bool:
