@@ -1,6 +1,7 @@
 """How answers may differ from those of the exact model: the setting `approx`, read.
 
-In: "0.05", "kv=1024", "prefill=2048", or several with commas between them. Out: an `Approximation`. Does not know what any of it does.
+In: "0.05", "kv=1024", "prefill=2048", or several with commas between them. Out: an `Approximation`. Does not know what
+any of it does.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     ram_bytes    memory for weights, in bytes or as "3GB" or "60%"; if they do not fit, the cpu reads the rest from a
                  bundle file in every pass, with the same answer
     packs        allow writing the bundle file if it is missing
-    approx       not exact, cpu only: what is left out, as `--approx` takes it (0.05, "kv=1024", "prefill=2048", several)
+    approx       not exact, cpu only: what is left out, as `--approx` has it: 0.05, "kv=1024", "prefill=2048", several
     chat_template
                  name of a built-in template in place of the model's own; or chat_template_file, the path of one
     lora         LoRA adapters: GGUF files, each as "FILE" or "FILE:SCALE", the scale of requests that state none

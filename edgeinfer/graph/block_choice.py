@@ -3,8 +3,9 @@
 A chunk is PAGE positions; a block is the tokens of a prompt at the positions of one chunk, all in one pass. A block
 attends to its own chunk, to the one before, to the first one, and to those of the others that get most attention from a
 few of its queries, for each KV head: the vertical lines of MInference (Jiang et al., arXiv 2407.02490), by chunks, and
-estimated as in SampleAttention (Zhu et al., arXiv 2406.15486). So the choice depends on the block's queries and the keys
-before it, and not on how a prompt is cut into passes of whole blocks. In: scores. Out: chunks. Tokens of a prompt that are not in a whole block, and tokens of answers, attend to everything.
+estimated as in SampleAttention (Zhu et al., arXiv 2406.15486). So the choice depends on the block's queries and the
+keys before it, and not on how a prompt is cut into passes of whole blocks. In: scores. Out: chunks. Tokens of a prompt
+that are not in a whole block, and tokens of answers, attend to everything.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Variants of a model's graph: rows in place of token ids, activations that count as zero, blocks with a budget.
 
-In: a ModelSpec; what its file says about axes (`rope.dimension_sections`), or what `--approx` says. Out: a
-ModelSpec whose ops declare rows, three positions per token, the threshold or the budget; devices without these refuse it
-by name.
+In: a ModelSpec; what its file says about axes (`rope.dimension_sections`), or what `--approx` says. Out: a ModelSpec
+whose ops declare rows, three positions per token, the threshold or the budget; devices without these refuse it by name.
 Thresholds apply only to the activations of feed-forward networks with SiLU or GELU: ReLU networks have exact zeros
 already, and neurons of experts are not distinguished. Independent of files, of what produces rows and of what is read
 from where. Sources: Qwen2-VL (arXiv 2409.12191), Qwen3-VL (arXiv 2511.21631).
@@ -107,8 +106,8 @@ def with_block_budget(spec: ModelSpec, budget: int) -> ModelSpec:
     found = replace(spec, stages=stages)
     if found == spec:
         raise BadSetting(
-            f"approx prefill has nothing to leave out in {spec.architecture}, of which no layer attends to all that was "
-            "before; run it without"
+            f"approx prefill has nothing to leave out in {spec.architecture}, of which no layer attends to all that "
+            "was before; run it without"
         )
     return found
 

@@ -35,8 +35,8 @@ class Attention(Op):
     arXiv 2309.17453; gpt-oss). `alibi`: how far away a key is lowers its score, by a slope per head from 2^(-alibi / n)
     down to 2^-alibi (Press et al., arXiv 2108.12409). `relative`: what is added to scores, float32[buckets, H] as one
     vector, by the bucket of the distance and the head (Raffel et al., arXiv 1910.10683). Where a pass states budgets,
-    layers without a window attend to a part of the positions (`graph.budget`). `block_budget`: blocks of a prompt attend
-    to about that many positions (`graph.block_choice`).
+    layers without a window attend to a part of the positions (`graph.budget`). `block_budget`: blocks of a prompt
+    attend to about that many positions (`graph.block_choice`).
     """
 
     query: str

@@ -15,9 +15,9 @@ from edgeinfer.backends.cpu.layout.attention_records import ATTENTION, STORE_KV
 from edgeinfer.backends.cpu.layout.padding import BIAS_REACH, BIASES, LANES, padded, parts_of, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import attention_scratch_bytes
 from edgeinfer.backends.cpu.layout.summaries import ChoiceLayout
+from edgeinfer.backends.cpu.memory.block_lists import BlockLists
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.sequences import CpuKV
-from edgeinfer.backends.cpu.memory.block_lists import BlockLists
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Rotations
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call

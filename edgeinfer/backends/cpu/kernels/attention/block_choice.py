@@ -1,10 +1,11 @@
 """Which chunks each block of a prompt attends to, per KV head, before large passes attend by tiles.
 
 `graph.block_choice` has the meaning: a few queries of the block attend to all positions before it, and the chunks that
-get most of their attention are taken, besides the first one and the one before the block. Memory: `block_lists` int32[blocks, G,
-block_list_bytes / 4], for each block and KV head the number of chunks, then the chunks in order. `block_attention` of
-a worker, float32[1 + 2 * rows, block_attention_row / 4]: what each chunk gets, then, of each sampled row, the largest
-score in each chunk and the sum of shares. Queries and scores lie in the worker's scratch, as `attention` has them.
+get most of their attention are taken, besides the first one and the one before the block. Memory: `block_lists`
+int32[blocks, G, block_list_bytes / 4], for each block and KV head the number of chunks, then the chunks in order.
+`block_attention` of a worker, float32[1 + 2 * rows, block_attention_row / 4]: what each chunk gets, then, of each
+sampled row, the largest score in each chunk and the sum of shares. Queries and scores lie in the worker's scratch, as
+`attention` has them.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def add_attention(kept, size, rows, n_chunks):
 
 @inline
 def take_most(kept, stop, n_more):
-    """Mark the `n_more` chunks with most attention among those from the second one to `stop`; of two alike the later."""
+    """Mark the `n_more` chunks with most attention from the second one to before `stop`; of two alike the later."""
     for _more in range(n_more):
         best, place = np.float32(-0.5), np.int64(0)
         for chunk in range(1, stop):
