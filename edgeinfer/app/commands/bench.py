@@ -148,6 +148,7 @@ def _conditions(
         load.kv,
         load.approximation.threshold,
         load.approximation.kv,
+        load.approximation.prefill,
     )
     conditions = Conditions(
         local.path.resolve(),

@@ -19,6 +19,7 @@ from edgeinfer.graph.operands import SLOTS_IN_PASS, Windows
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
+from edgeinfer.models.variants import block_budget_of
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.machine.topology import available_bytes
@@ -48,10 +49,11 @@ def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16", spec: Mo
 
 
 def with_budget(limits: Limits, spec: ModelSpec | None, kv_budget: int | None) -> Limits:
-    """Limits for answers whose tokens have a budget of attention; None: the same.
+    """Limits for answers whose tokens have a budget of attention, if any, and for prompts whose blocks have one.
 
     Raises BadSetting for a model in which nothing would be left out.
     """
+    limits = replace(limits, whole_blocks=spec is not None and block_budget_of(spec) is not None)
     if kv_budget is None:
         return limits
     ops = () if spec is None else tuple(op for op in spec.ops() if isinstance(op, Attention))
