@@ -21,13 +21,15 @@ from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.prefixes.kept import disk_prefixes
 from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters
 from edgeinfer.engine.requests.conversation import Messages
-from edgeinfer.engine.requests.prompt_rows import Piece
+from edgeinfer.engine.requests.module_prompts import Module, PromptPiece
+from edgeinfer.engine.requests.named_modules import NamedModules
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.scheduler.batcher import Batcher, BatchStream, Prompt
+from edgeinfer.engine.scheduler.module_places import ModulePlaces
 from edgeinfer.engine.scheduler.retained import Prefixes
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
@@ -105,7 +107,11 @@ class LLM(TextReader, TextScorer):
         self.adapters = loaded_adapters(subject, pool)
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""
         own = tokenizer, template, pool.executor.limits.n_context, inputs, sampling
-        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system)
+        self._module_places = admission.modules = ModulePlaces(pool, tokenizer, admission.give_up)
+        own_modules = tokenizer, pool.executor.limits.n_context, lambda: self.prompts.beginning
+        self.modules = NamedModules(*own_modules, self._read_module, self._drop_module, self._why_no_module)
+        """Texts that are read once, alone, and placed in prompts by name."""
+        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system, self.modules.__getitem__)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
@@ -192,12 +198,12 @@ class LLM(TextReader, TextScorer):
 
     def complete(
         self,
-        text: str | Sequence[Piece],
+        text: str | Sequence[PromptPiece],
         *,
         priority: Priority = "interactive",
         **options: Unpack[Options],
     ) -> TextStream:
-        """Continue a text, or tokens and rows, as `Session.complete` does.
+        """Continue a text, or tokens with rows or modules among them, as `Session.complete` does.
 
         Independent of other answers, as in `chat`.
         """
@@ -210,6 +216,23 @@ class LLM(TextReader, TextScorer):
         sequence = ScheduledSequence(*own, opens=opens, priority=priority, shares_prefix=True)
         self._recent.append(sequence)
         return TextStream(sequence, self._driver)
+
+    def _read_module(self, module: Module, progress: Progress) -> None:
+        """Read a module now, unless it is in memory."""
+        with self._pool.lock:
+            self._pool.check_open()
+            reading = self._module_places.reading(module, self.adapters.scales, progress)
+        if reading is not None:
+            TextStream(reading, self._driver).read()
+
+    def _drop_module(self, module: Module) -> None:
+        with self._pool.lock:
+            self._module_places.forget(module)
+
+    def _why_no_module(self, module: Module) -> str:
+        """Why this model cannot have a module; "" if it can."""
+        shifted, spec = self._pool.executor.capabilities.shifted, self._subject.spec
+        return ""
 
     def _known(self, head: Sequence[int]) -> Sequence[int]:
         """The tokens of the most recent answer whose conversation begins with `head`."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict
 
 from edgeinfer.engine.requests.adapters import AdapterScales, Scales
 from edgeinfer.engine.requests.constrained.constraints import Constraint
+from edgeinfer.engine.requests.module_prompts import PlacedModules
 from edgeinfer.engine.requests.prompt_rows import MixedPrompt
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.requests.tool_use import ToolUse
@@ -24,8 +25,7 @@ from edgeinfer.steps import Progress, no_progress
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "after_sampling", "schema", "grammar", "regex", "keeps_all"),
     *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora", "parse_special"),
-    "ignore_eos",
-    "scored_from",
+    *("ignore_eos", "scored_from", "modules"),
 )
 
 MOST_LOGPROBS = 20
@@ -62,6 +62,7 @@ class Options(TypedDict, total=False):
     could end a turn or begin another. logit_bias: by token; a text stands for each of its tokens. ignore_eos: the
     tokens with which an answer ends are forbidden, so that it goes on to a limit or a stop text. scored_from: return
     log probabilities of the prompt's tokens too, from this one on (1: of all but the first, which nothing precedes).
+    modules: names of modules (`LLM.modules`) to stand before the first question, or at the beginning of a text.
     """
 
     temperature: float
@@ -92,6 +93,7 @@ class Options(TypedDict, total=False):
     lora: AdapterScales | None
     ignore_eos: bool
     scored_from: int | None
+    modules: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ class Request:
     functions that may be called. `thoughts`: how the model sets thoughts apart, if it does; `opens_thought`: the prompt
     ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names of these rows. `scales`: of
     the model's LoRA adapters; () if passes state none. `scored_from`: the first token of the prompt whose log
-    probability is wanted, and with it those of all that follow; None: of none.
+    probability is wanted, and with it those of all that follow; None: of none. `modules`: those in the prompt, if any;
+    `prompt` has the names of their tokens.
     """
 
     prompt: tuple[int, ...]
@@ -125,11 +128,24 @@ class Request:
     mixed: MixedPrompt | None = None
     scales: Scales = ()
     scored_from: int | None = None
+    modules: PlacedModules | None = None
 
     @property
     def shareable(self) -> tuple[int, ...]:
         """The part of the prompt that others may have read; its last token is read in any case."""
         return self.prompt if self.scored_from is None else self.prompt[: self.scored_from]
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The prompt with the ids of what it has in modules; rows stay as they are named."""
+        return self.prompt if self.modules is None else self.modules.ids
+
+    @property
+    def own_ids(self) -> list[int] | None:
+        """The ids of the prompt, in a new list, if not all of its tokens are ids; rows have none."""
+        if self.mixed is not None:
+            return self.mixed.ids
+        return None if self.modules is None else list(self.modules.ids)
 
     def reader(self) -> AnswerReader | None:
         """A new reader of the answer; None if it has neither thoughts nor calls."""
@@ -151,6 +167,11 @@ class Request:
                 f"scored_from cannot be {self.scored_from}: log probabilities are those of token ids after the first, "
                 "so it must be 1 or more, and the prompt must have no rows of numbers"
             )
+        if self.scored_from is not None and self.modules is not None and self.scored_from <= self.modules.stop:
+            raise BadSetting(
+                f"scored_from cannot be {self.scored_from}: modules are not read with the prompt, so only tokens after "
+                f"the first that follows them can be scored: from {self.modules.stop + 1} on"
+            )
         if len(self.prompt) > n_context:
             raise ContextOverflow(
                 f"the prompt has {len(self.prompt)} tokens and the context holds {n_context}; shorten it, "
@@ -171,6 +192,7 @@ def request_of(
     mixed: MixedPrompt | None = None,
     author: Mapping[str, float] = NO_SAMPLING,
     scales: Scales = (),
+    modules: PlacedModules | None = None,
 ) -> Request:
     """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options.
 
@@ -197,6 +219,8 @@ def request_of(
         mixed=mixed,
         scales=scales,
         scored_from=options.get("scored_from"),
+        remarks=() if modules is None else (modules.remark,),
+        modules=modules,
     )
 
 

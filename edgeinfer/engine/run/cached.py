@@ -37,6 +37,8 @@ class CachedSequence:
         self._tokens: list[int] = []
         self.was_taken = False
         """Whether its KV cache was given up, so that its text must be evaluated again."""
+        self.is_held = False
+        """Whether nobody may take its memory, though it is not running."""
         self._stop_current: Callable[[], None] | None = None
         self.stopped: StopFlag | None = None
         """The stop flag of the running generation."""
@@ -82,8 +84,8 @@ class CachedSequence:
 
     @property
     def rests(self) -> bool:
-        """Whether it holds memory while no generation is running."""
-        return self._stop_current is None and bool(self._tokens)
+        """Whether it holds memory that others may have, as no generation is running."""
+        return self._stop_current is None and bool(self._tokens) and not self.is_held
 
     @property
     def n_context(self) -> int:

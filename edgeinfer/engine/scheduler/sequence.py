@@ -67,7 +67,7 @@ class ScheduledSequence:
         self.cached, self.request = cached, request
         self.stop_asked = StopFlag()
         self._history = list(request.prompt)
-        self._ids = self._history if request.mixed is None else request.mixed.ids
+        self._ids = self._history if (own := request.own_ids) is None else own
         """The tokens that drafts and penalties see: all that are ids."""
         self._n_room, self._n_vocab = cached.n_context - len(request.prompt), tokenizer.n_tokens
         self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room, cached.pool.finder)
@@ -379,6 +379,7 @@ class ScheduledSequence:
             n_prompt=len(self.request.prompt),
             n_cached=self.n_reused,
             n_from_disk=self.n_from_disk,
+            n_from_modules=0 if self.request.modules is None else self.request.modules.n_tokens,
             n_generated=self.n_generated,
             finish_reason=finish_reason,
             truncated=truncated,
