@@ -41,7 +41,8 @@ from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
 from edgeinfer.engine.telemetry import Telemetry
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
+from edgeinfer.graph.key_turns import key_turns
 from edgeinfer.graph.step import IDS_ONLY, PAGE
 from edgeinfer.models.author_sampling import author_sampling
 from edgeinfer.models.gguf import GGUFFile
@@ -231,7 +232,16 @@ class LLM(TextReader, TextScorer):
 
     def _why_no_module(self, module: Module) -> str:
         """Why this model cannot have a module; "" if it can."""
-        shifted, spec = self._pool.executor.capabilities.shifted, self._subject.spec
+        executor, spec = self._pool.executor, self._subject.spec
+        try:
+            turns = () if spec is None else key_turns(spec)
+        except UnsupportedModel as reason:
+            return str(reason)
+        if executor.capabilities.shifted is None or spec is None:
+            return f"{executor.device} cannot move cached keys to other positions: use --device cpu"
+        widths = [0 if turn.table is None else turn.table.rotary_width for turn in turns]
+        if module.temperature != 1 and widths != [layer.key_width for layer in spec.kv]:
+            return f"modules of {spec.architecture} have no temperature: not all columns of its keys are rotated"
         return ""
 
     def _known(self, head: Sequence[int]) -> Sequence[int]:
