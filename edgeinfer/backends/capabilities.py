@@ -23,7 +23,7 @@ from edgeinfer.backends.base import (
     Timing,
     WorkSplit,
 )
-from edgeinfer.backends.memories import KVMemory, StateMemory, WindowMemory
+from edgeinfer.backends.memories import KeyTurner, KVMemory, StateMemory, WindowMemory
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile
@@ -116,6 +116,7 @@ class LaneCapabilities:
     cutting    activations that can be cut at a threshold
     streaming  weights partly read from a file
     scales     whether passes may state scales of LoRA adapters
+    turning    moves cached tokens to other positions
     """
 
     states: StateMemory | None = None
@@ -127,6 +128,7 @@ class LaneCapabilities:
     cutting: ThresholdLane | None = None
     streaming: Streaming | None = None
     scales: bool = False
+    turning: KeyTurner | None = None
 
 
 class OwnMemory(Protocol):

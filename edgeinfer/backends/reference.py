@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -21,7 +22,9 @@ from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.backends.meanings import FORMS, round_activations, round_cached, round_queries
 from edgeinfer.backends.reference_states import ReferenceStates
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import Fragment, ModelSpec
+from edgeinfer.graph.key_turns import KeyTurn, key_turns, turned_keys
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Rows, Weight
 from edgeinfer.graph.ops.rope import Rope
@@ -122,6 +125,7 @@ class ReferenceLane:
         self.windows = ReferenceWindows(self, limits.n_pages) if any(self.limited) else None
         n_states = limits.state_slots(spec.states)
         self.states = ReferenceStates(spec.states, n_states) if n_states else None
+        self._file = file
 
     def _layer_pages(self, limits: Limits) -> Iterator[int]:
         """Pages per layer."""
@@ -144,7 +148,8 @@ class ReferenceLane:
 
     @property
     def capabilities(self) -> LaneCapabilities:
-        return LaneCapabilities(self.states, self.windows, buffers=self, scales=True)
+        turning = None if self._turns is None else self
+        return LaneCapabilities(self.states, self.windows, buffers=self, scales=True, turning=turning)
 
     @property
     def resident_bytes(self) -> int:
@@ -177,6 +182,27 @@ class ReferenceLane:
         for layer, arrays in enumerate(zip(self.keys, self.cached_values, strict=True)):
             for array in arrays:
                 array[self.located(layer, targets)] = array[self.located(layer, sources)]
+
+    @cached_property
+    def _turns(self) -> tuple[KeyTurn, ...] | None:
+        """How keys turn; None if they cannot."""
+        try:
+            return key_turns(self._spec)
+        except UnsupportedModel:
+            return None
+
+    def turn_slots(self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0) -> None:
+        """As `KeyTurner.turn_slots`."""
+        for layer, turn in enumerate(self._turns or ()):
+            first = n_unseen if self.limited[layer] else 0
+            at, to = (self.located(layer, slots[first:]) for slots in (sources, targets))
+            keys, values = self.keys[layer], self.cached_values[layer]
+            values[to], moved = values[at], keys[at]
+            if distance and turn.table is not None:
+                rotation = rope.turns(turn.table, distance, weights.rope_factors(self._file, turn.table))
+                turned = turned_keys(moved.astype(np.float32), turn, *rotation)
+                moved = turned if self.forms is None else round_cached(turned, self.forms[0])
+            keys[to] = moved
 
     def located(self, layer: int, slots: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
         """Where a layer stores these slots."""

@@ -198,3 +198,14 @@ def magnitudes(table: RopeTable, positions: NDArray[np.integer[Any]]) -> NDArray
     steps = np.floor((positions.astype(np.float64) + table.growth_start) / table.growth_period)[:, None]
     grown: NDArray[np.float64] = table.magnitude * (1.0 + table.growth * np.log1p(steps))
     return grown
+
+
+def turns(
+    table: RopeTable, distance: int, factors: NDArray[np.float32] | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Cosines and sines by which keys turn whose tokens move by `distance` positions: float32[rotary_width / 2] each.
+
+    The keys have the table's magnitude already.
+    """
+    angles = distance * frequencies(table, factors)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)

@@ -162,6 +162,12 @@ def store_kv(layout: PageLayout) -> Kernel:
     return Kernel(f"store_kv-{layout.kind}", source, attention_records.STORE_KV)
 
 
+def turn_keys(kind: KVKind) -> Kernel:
+    """The kernel for a kind of pages."""
+    source = _source("attention.turning", "turn_keys", (_rounded(kind),))
+    return Kernel(f"turn_keys-{kind}", source, attention_records.TURN_KEYS)
+
+
 def copy_slots(kind: KVKind) -> CompiledFunction:
     """The function for a kind of pages."""
     source = _source("attention.slots", "copy_slots", (_rounded(kind),))

@@ -119,19 +119,20 @@ class KVCache:
         self.extend(sequence, n_tokens)
         return self.pages(sequence)
 
-    def extend(self, sequence: int, n_tokens: int) -> None:
-        """Count tokens as committed from the end, at a whole page, up to `n_tokens`; discards pending ones.
+    def extend(self, sequence: int, n_tokens: int) -> Copies:
+        """Count tokens as committed from the end up to `n_tokens`; discards pending ones.
 
-        The caller writes the contents of their pages, and the state after them if there are states. Raises
-        ContextOverflow or DoesNotFit, and then leaves the committed tokens as they are.
+        Write contents and state after the copies. Raises ContextOverflow or DoesNotFit, and changes nothing then.
         """
-        found = self._discard(sequence)
+        found, sources, targets = self._discard(sequence), list[int](), list[int]()
         self._check_context(n_tokens)
         added = range(len(found.pages), pages_for(n_tokens))
         n_unseen = 0 if self.windows is None else self.windows.first_page(n_tokens)
-        self._check_pages(len(added), sum(number < n_unseen for number in added))
+        self._check_pages(len(added) + self._shares_last_page(found), sum(number < n_unseen for number in added))
+        self._own_last_page(found, sources, targets)
         found.pages += [self._take(is_seen=number >= n_unseen) for number in added]
         found.n_cached = n_tokens
+        return Copies.of(sources, targets)
 
     def place(self, batch: Batch, *, beside: bool = False) -> PlacedStep:
         """Assign slots to a batch's tokens. Discards pending tokens, with `beside` only those of its sequences.

@@ -123,6 +123,10 @@ class WindowPages:
             self._free.append(place)
             self._untold.pop(page, None)
 
+    def have_places(self, pages: Iterable[int]) -> bool:
+        """Whether sliding-window layers store all of these pages."""
+        return all(self._places[page] != NO_PLACE for page in pages)
+
     def first_page(self, n_cached: int) -> int:
         """Index of the first page of a sequence that the token after `n_cached` sees in sliding-window layers."""
         return max(0, n_cached + 1 - self._windows.tokens) // PAGE

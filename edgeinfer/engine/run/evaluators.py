@@ -33,6 +33,7 @@ from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.engine.kv.cached_pages import CachedPages
+    from edgeinfer.engine.kv.shifted import ShiftedTokens
     from edgeinfer.engine.run.observed import LastStep
     from edgeinfer.engine.shared_lane.lane import SharedLane
 
@@ -142,6 +143,7 @@ class EvaluatorCapabilities:
     overlapping    keeps batches in flight that callers need not wait for
     shared         the lane over several devices, where they share the model
     scales         of the model's LoRA adapters, in passes that state none; () if passes cannot state any
+    shifted        moves cached tokens to other positions
     """
 
     interruptible: Interruptible | None = None
@@ -153,6 +155,7 @@ class EvaluatorCapabilities:
     shared: SharedLane | None = None
     scales: tuple[float, ...] = ()
     pages: CachedPages | None = None
+    shifted: ShiftedTokens | None = None
 
 
 class SequenceEvaluator(Protocol):

@@ -16,6 +16,7 @@ from edgeinfer.engine.kv import saved_state
 from edgeinfer.engine.kv.cached_pages import CachedPages
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import Value, check_same, seal, unseal
+from edgeinfer.engine.kv.shifted import ShiftedTokens
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.offload.record_plans import keep_use
 from edgeinfer.engine.offload.streaming import Pressure
@@ -73,8 +74,15 @@ class Executor(Observed):
         showing = None if has.buffers is None else self
         is_exact = read is None and device.batch_invariant
         pages = CachedPages(self._cache, lane, self._identity) if is_exact else None
+        turner = has.turning if read is None else None
+        shifted = None if turner is None else ShiftedTokens(self._cache, lane, turner)
         self.capabilities = EvaluatorCapabilities(
-            showing=showing, step_times=self, shared=self.shared, scales=self._inputs.scales, pages=pages
+            showing=showing,
+            step_times=self,
+            shared=self.shared,
+            scales=self._inputs.scales,
+            pages=pages,
+            shifted=shifted,
         )
 
     def beside(

@@ -73,7 +73,7 @@ class Rescued:
 
     def _with_own(self, inner: EvaluatorCapabilities) -> EvaluatorCapabilities:
         """Capabilities that this object provides in place of the wrapped evaluator's."""
-        return replace(inner, eventful=self, overlapping=None, pages=None)
+        return replace(inner, eventful=self, overlapping=None, pages=None, shifted=None)
 
     @property
     def batch_invariant(self) -> bool:

@@ -23,6 +23,7 @@ from edgeinfer.backends.cpu.memory.packing import PackedWeights, PanelWeights
 from edgeinfer.backends.cpu.memory.sequences import CpuKV, CpuWindows
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Embedding
+from edgeinfer.backends.cpu.memory.turning import CpuKeyTurner
 from edgeinfer.backends.cpu.workers.prefetch import choose_ahead
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.timing import call_times, op_times, overhead
@@ -105,6 +106,7 @@ class CpuLane:
         advances = self._lowering.advances()
         self._advance_tape = Tape(advances, library) if advances else None
         self._lowering.states.run = self._advance
+        self._turner = None if resources.kv else CpuKeyTurner.of(spec, file, self._kv, library, self._launch)
         self._step.record["n_tokens"] = self._step.record["n_outputs"] = 1
         every_call = [call for found in (self._alone_calls, self._calls) for _, calls in found for call in calls]
         self.reads_ahead = choose_ahead(every_call, worker_pool, library)
@@ -135,7 +137,14 @@ class CpuLane:
     def capabilities(self) -> LaneCapabilities:
         memories = self.states, self.windows
         return LaneCapabilities(
-            *memories, workers=self, op_times=self, peaks=self, buffers=self, cutting=self, scales=True
+            *memories,
+            workers=self,
+            op_times=self,
+            peaks=self,
+            buffers=self,
+            cutting=self,
+            scales=True,
+            turning=self._turner,
         )
 
     @property
@@ -271,6 +280,13 @@ class CpuLane:
         self._worker_pool.settle()
         self._worker_pool.run(self._advance_tape, self.work_split)
 
+    def _launch(self, tape: Tape) -> None:
+        """Run a tape between two steps."""
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+        self._worker_pool.settle()
+        self._worker_pool.run(tape, self.work_split)
+
     @property
     def activations(self) -> tuple[int, int]:
         """Activations that a threshold applied to in all passes so far, and how many of them were kept."""
@@ -320,7 +336,7 @@ class CpuLane:
         self._alone_calls.clear()
         self._fewer.clear()
         self._buffers.arrays.clear()
-        self.states = self._lowering.states.run = None
+        self.states = self._lowering.states.run = self._turner = None
         del self._lowering, self._packed, self._tape, self._alone_tape, self._advance_tape
         del self._embedding, self._embedded, self._tables, self._hidden, self._one_logits, self._every_logits
 

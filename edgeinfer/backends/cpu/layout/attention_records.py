@@ -46,6 +46,34 @@ COPY_SLOTS = np.dtype(
 )
 """Record of `kernels.attention.slots`."""
 
+TURNED_LAYER = np.dtype(
+    [
+        *PAGES,
+        ("kv_heads", "i8"),
+        ("key_width", "i8"),
+        ("value_width", "i8"),
+        ("value_padded", "i8"),
+        ("first", "i8"),  # the first column of a key that turns
+        ("half", "i8"),  # pairs of columns that turn; 0: keys are copied
+        ("cosines", "i8"),  # float32[half]
+        ("sines", "i8"),
+        ("start", "i8"),  # the first pair of slots for this layer
+    ]
+)
+"""Record of a layer of `TURN_KEYS`."""
+
+TURN_KEYS = np.dtype(
+    [
+        ("layers", "i8"),  # TURNED_LAYER[n_layers]
+        ("n_layers", "i8"),
+        ("n_heads", "i8"),  # of all layers
+        ("sources", "i8"),  # int32[count]
+        ("targets", "i8"),  # int32[count]
+        ("count", "i8"),
+    ]
+)
+"""Record of `kernels.attention.turning`."""
+
 ATTENTION = np.dtype(
     [
         ("query", "i8"),

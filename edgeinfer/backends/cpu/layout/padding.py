@@ -44,6 +44,8 @@ SPLIT_TOKENS = 8
 """Passes of up to this many tokens split attention by chunks of positions, larger ones by tiles of tokens."""
 TILE_ROWS = 48
 """Approximate number of query rows of an attention tile."""
+WIDEST_TURNED = 1024
+"""Most columns of a cached key that can turn."""
 EMBEDDING_BYTES = 1 << 22
 """Bytes of decoded embedding rows that are kept."""
 

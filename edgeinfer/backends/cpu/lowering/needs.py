@@ -160,5 +160,5 @@ def all_kernels(isa_name: str) -> list[Kernel | CompiledFunction]:
     found += [catalogue.causal_conv(activation) for activation in (None, "silu")]
     types = [form.ggml_type for form in FORMATS.entries().values()]
     for kind in get_args(KVKind):
-        found += [*usual_kernels(kind, isa_name, types), catalogue.store_kv(PageLayout(kind, 1, 1))]
+        found += [*usual_kernels(kind, isa_name, types), catalogue.turn_keys(kind)]
     return list({kernel.name: kernel for kernel in found}.values())

@@ -59,7 +59,7 @@ class CpuKV:
     def __init__(self, layers: Sequence[PagedKV], limits: Limits, *, huge: bool = True) -> None:
         """`huge`: on huge pages."""
         kept = limits.windows
-        limited = [kept is not None and kept.limit(layer) for layer in layers]
+        self.limited = limited = [kept is not None and kept.limit(layer) for layer in layers]
         everywhere, places = np.arange(limits.n_pages, dtype=np.int32), np.zeros(limits.n_pages, np.int32)
         n_kept = 0 if kept is None else kept.n_pages
         layouts, heads = [PageLayout.of(limits.kv, kv) for kv in layers], [kv.kv_heads for kv in layers]

@@ -64,6 +64,12 @@ def copy_rounded(kind, args, keys, values, place, to_keys, to_values, to_place):
     for four in range(0, codes, PAGE * 4):
         simd.store_int32(to_keys + four + to_place * 4, simd.load_int32(keys + four + place * 4))
     copy_scales(keys + codes + place * 2, to_keys + codes + to_place * 2, blocks * n_scales)
+    copy_rounded_values(kind, args, values, place, to_values, to_place)
+
+
+@inline
+def copy_rounded_values(kind, args, values, place, to_values, to_place):
+    """Copy the value of one position of a rounded page."""
     n_bytes, n_scales = BLOCK, 1
     if has_small_values(kind):
         n_bytes, n_scales = BLOCK // 2, 2
