@@ -23,11 +23,12 @@ class ShiftedTokens:
     def __init__(self, cache: KVCache, lane: Lane, turner: KeyTurner) -> None:
         self._cache, self._lane, self._turner = cache, lane, turner
 
-    def append(self, sequence: int, donor: int, first: int, n_tokens: int) -> None:
+    def append(self, sequence: int, donor: int, first: int, n_tokens: int, *, temperature: float = 1.0) -> None:
         """Continue a sequence with `n_tokens` tokens that a donor, another sequence, has cached from `first` on.
 
-        Raises ContextOverflow, or DoesNotFit where there is no room, or where layers with a window have lost what they
-        would need of these tokens. The sequence has no more tokens then than before.
+        `temperature` divides the scores that later tokens give to them, where all columns of keys are rotated. Raises
+        ContextOverflow, or DoesNotFit where there is no room, or where layers with a window have lost what they would
+        need of these tokens. The sequence has no more tokens then than before.
         """
         cache, n_before = self._cache, self._cache.n_cached(sequence)
         if sequence == donor or not 0 <= first <= first + n_tokens <= cache.n_cached(donor):
@@ -39,7 +40,7 @@ class ShiftedTokens:
             order = np.arange(n_tokens, dtype=np.int32)
             sources = table_slots(cache.pages(donor).tolist(), order + np.int32(first))
             targets = table_slots(cache.pages(sequence).tolist(), order + np.int32(n_before))
-            self._turner.turn_slots(sources, targets, n_before - first, n_unseen)
+            self._turner.turn_slots(sources, targets, n_before - first, n_unseen, 1 / temperature)
         except BaseException:  # or a signal handler raised
             cache.truncate(sequence, n_before)
             raise

@@ -51,19 +51,22 @@ class NamedModules:
         *,
         temperature: float = 1.0,
         prefix: str | None = None,
+        reads: bool = True,
         progress: Progress = no_progress,
     ) -> Module:
         """Read a text once, by itself, so that prompts can have it by name; another text of this name is replaced.
 
         Answers to such prompts are approximate: the text knows nothing of what stands before it. `temperature`, above 0
         and usually below 1: sharpens the attention to it (arXiv 2502.05431). `prefix`: what it is read after, instead
-        of the beginning of a conversation; names of special tokens in it become those tokens. Raises BadSetting,
-        ContextOverflow, UnsupportedModel for models whose cached keys cannot be moved, EngineClosed.
+        of the beginning of a conversation; names of special tokens in it become those tokens. `reads`: now; if not, it
+        is read when a prompt first has it. Raises BadSetting, ContextOverflow, UnsupportedModel for models whose cached
+        keys cannot be moved, EngineClosed.
         """
         module = self._module(name, text, temperature, prefix)
         if refusal := self._refusal(module):
             raise UnsupportedModel(refusal)
-        self._read(module, progress)
+        if reads:
+            self._read(module, progress)
         with self._changing:
             before = self._modules.get(name)
             if before is None and len(self._modules) >= MOST_MODULES:
