@@ -14,12 +14,13 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from types import MappingProxyType
 
 import numpy as np
 
 from edgeinfer.engine.requests.conversation import ASSISTANT
-from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, Piece
+from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, Piece, PromptRows
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message
 
@@ -81,8 +82,8 @@ PromptPiece = Piece | Module
 
 def named_tokens(piece: PromptPiece) -> Sequence[int]:
     """The tokens of a part of a prompt without rows, as they are compared."""
-    assert isinstance(piece, int | Module)
-    return piece.names if isinstance(piece, Module) else (piece,)
+    assert not isinstance(piece, PromptRows)
+    return piece.names if isinstance(piece, Module) else (index(piece),)
 
 
 def listed(names: object) -> Sequence[str]:

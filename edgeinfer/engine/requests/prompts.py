@@ -92,17 +92,17 @@ class Prompts:
         """
         if self.stops and not options.get("stop"):
             options = {**options, "stop": self.stops}
-        messages, told = self._marked(messages, options)
+        conversation, told = self._marked(messages, options)
         tools = told.tools
 
         def tokens(shortened: Sequence[Message]) -> list[int]:
             return self._teller.tokens(told.modules.placed_first(shortened), known, told)
 
         if options.get("keeps_all"):
-            fitted = whole(messages, tokens, self.n_context)
+            fitted = whole(conversation, tokens, self.n_context)
         else:
-            fitted = fit(messages, tokens, self.n_context, options.get("max_tokens"))
-        partial = split_partial(messages)[1]
+            fitted = fit(conversation, tokens, self.n_context, options.get("max_tokens"))
+        partial = split_partial(conversation)[1]
         modules = PlacedModules.of(fitted.prompt, tuple(told.modules.modules.values()))
         request = request_of(
             fitted.prompt,
@@ -116,8 +116,7 @@ class Prompts:
         )
         opened = not partial and self._opens_thought(request.ids)
         constraint = self._after_thoughts(self._constraint(options, tools), tools, options, opened)
-        remarks = _remarks(self._teller.new_marks(messages), told.parse_special)
-        remarks += request.remarks
+        remarks = _remarks(self._teller.new_marks(conversation), told.parse_special) + request.remarks
         return replace(request, constraint=constraint, thoughts=self.thoughts, opens_thought=opened, remarks=remarks)
 
     def _marked(self, messages: Messages, options: Options) -> tuple[Sequence[Message], ChatOptions]:

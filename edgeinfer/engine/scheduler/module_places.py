@@ -93,14 +93,16 @@ class ModulePlaces:
         cached, modules = sequence.cached, sequence.request.modules
         if modules is None or cached.n_cached >= modules.stop:
             return most_tokens
-        for start, module in modules.places:
+        for number, (start, module) in enumerate(modules.places):
             if cached.n_cached < start:
                 return min(most_tokens, start - cached.n_cached)
             n_placed = cached.n_cached - start
             if n_placed < len(module.tokens):
-                self._put(self._found(module, cached.scales), cached, module, n_placed)
-                n_reused = sequence.n_reused + len(module.tokens) - n_placed
-                sequence.n_reused = min(n_reused, cached.n_cached)
+                found = self._found(module, cached.scales)
+                self._put(found, cached, module, n_placed)
+                sequence.n_reused = min(sequence.n_reused + len(module.tokens) - n_placed, cached.n_cached)
+                if all(later.key != module.key for _, later in modules.places[number + 1 :]):
+                    found.set_user(sequence, is_one=False)  # others may need its memory
         self.release(sequence)
         return most_tokens
 

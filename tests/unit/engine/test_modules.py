@@ -34,7 +34,7 @@ def _own_home(home: Path) -> None:
 
 @pytest.fixture
 def llm() -> Iterator[LLM]:
-    with load(LLAMA, device="cpu", n_context=1024, prefix_cache=False) as opened:
+    with load(LLAMA, device="cpu", n_context=1024, n_sessions=3, prefix_cache=False) as opened:
         yield opened
 
 
