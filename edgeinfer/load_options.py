@@ -18,6 +18,7 @@ from edgeinfer.setting_values import (
     KVKind,
     Mode,
     Race,
+    Reuse,
     Spec,
     adapter_list,
     core_list,
@@ -133,6 +134,12 @@ class LoadOptions:
     )
     prefix_space: str = option(
         "2GB", "Disk space for prefixes of all models; the least recently used go first.", disk_space, "SIZE"
+    )
+    reuse: Reuse = option(
+        "exact",
+        "What of earlier texts is not read again: exact (the same beginning), or shifted (also text that stands "
+        "elsewhere now, as after a changed line; answers are approximate).",
+        one_of(get_args(Reuse)),
     )
     threads: int | None = option(
         None, "Number of worker threads.", unset_or(whole(at_least=1)), "N", "one per usable core"

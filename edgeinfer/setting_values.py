@@ -36,6 +36,7 @@ Thinking = Literal["auto", "on", "off"]
 """Whether a model thinks before it answers: as its chat template has it, or as the template is told."""
 
 Race = Literal["never", "first", "after"]
+Reuse = Literal["exact", "shifted"]
 """When device "auto" is chosen by trying all devices: never, when a model is first used, or after its first answer."""
 
 THEMES = (

@@ -50,6 +50,7 @@ from edgeinfer.models.ollama_params import ollama_params
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.allotment import Priority
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
+from edgeinfer.setting_values import Reuse
 from edgeinfer.steps import Progress, no_progress
 
 RECENT = 16
@@ -91,10 +92,12 @@ class LLM(TextReader, TextScorer):
         parallel: int | None = None,
         comparison: Comparison | None = None,
         prefix_bytes: int = 0,
+        reuse: tuple[Reuse, str] = ("exact", ""),
     ) -> None:
         """`parallel`: requests that run at the same time; None: as many as a pass has outputs.
 
-        `prefix_bytes`: disk space for prefixes; 0: none are kept there.
+        `prefix_bytes`: disk space for prefixes; 0: none are kept there. `reuse`: what requests may use of the cache if
+        they do not say, and why it cannot be more than the same beginning, if it cannot.
         """
         self._subject = subject
         self._pool = pool
@@ -112,7 +115,8 @@ class LLM(TextReader, TextScorer):
         own_modules = tokenizer, pool.executor.limits.n_context, lambda: self.prompts.beginning
         self.modules = NamedModules(*own_modules, self._read_module, self._drop_module, self._why_no_module)
         """Texts that are read once, alone, and placed in prompts by name."""
-        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system, self.modules.__getitem__)
+        named = self.modules.__getitem__
+        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system, *reuse, named)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
@@ -265,7 +269,7 @@ class LLM(TextReader, TextScorer):
             finally:
                 cached.close()
         if found:
-            write_cache(Path(path), found, state, scales)
+            write_cache(Path(path), found, state, scales, len(found))
         return len(found)
 
     def restore_prefix(self, path: str | Path) -> tuple[tuple[int, ...], AdapterScales | None]:
@@ -275,9 +279,9 @@ class LLM(TextReader, TextScorer):
         give up their memory if need be. Raises EdgeInferError if the file is damaged or from another model or kind of
         device.
         """
-        tokens, state, scales = read_cache(Path(path))
+        tokens, state, scales, n_exact = read_cache(Path(path))
         with self._pool.lock:
-            self._prefixes.restore(tokens, state, scales)
+            self._prefixes.restore(tokens, state, scales, n_exact)
         return tuple(tokens), dict(enumerate(scales)) or None
 
     def drop_prefix(self, tokens: Sequence[int], lora: AdapterScales | None = None) -> int:

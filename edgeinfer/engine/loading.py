@@ -32,7 +32,9 @@ from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack, ram_for_both
 from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, CompareDevices, DeviceChoice, chosen_device
+from edgeinfer.engine.opening.doubts import doubtful
 from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
+from edgeinfer.engine.opening.reuse import reusing, told_of_reuse, why_exact
 from edgeinfer.engine.requests.texts import chosen_template, program_texts, texts_beside
 from edgeinfer.engine.run.evaluators import (
     SequenceEvaluator,
@@ -42,7 +44,7 @@ from edgeinfer.engine.run.evaluators import (
     open_subject,
     other_device,
 )
-from edgeinfer.engine.run.executor import AUTO_DEVICE, AUTO_SCHEDULE
+from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.workers import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.running import OpenModel, RunningNote
@@ -93,7 +95,7 @@ def _with_keywords_of(
 def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
     """Load a model that is on this machine, by name or path or as found, with a record of options. Raises as `load`."""
     started = time.perf_counter()
-    options = replace(options, device=approximate_on(options.device, options.approx))
+    options = reusing(replace(options, device=approximate_on(options.device, options.approx)))
     chosen_template(options)  # a mistake in it is told before the model is opened
     local = model if isinstance(model, LocalModel) else ModelStore().find(str(model))
     options, notices = _with_memory_in_bytes(options.with_adapters(local.adapters))
@@ -131,6 +133,9 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  vocabulary, or trained head (EAGLE-3, MTP, assistant) made for the model, by file or name
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
+
+    reuse        "shifted" does not read text again that stands elsewhere in an earlier prompt, as after a changed line:
+                 its cached keys are turned to their new positions; answers are then not exact; cpu only
 
     prefix_cache keep on disk what was read of texts, in pages of keys and values, and take prompts that begin with it
                  from there, in `prefix_space` bytes in all; changes no token; where passes are batch-invariant
@@ -333,6 +338,7 @@ def _start(
 ) -> LLM:
     """Compile an open model for its device. `choose_later`: chooses one for the next start, after an answer."""
     subject, limits, trained, options, told = _fitting(subject, name, options)
+    told += told_of_reuse(subject, options)
     workers, kinds = _staff(options, subject)
     drafts_later = options.race == "after" and not options.isolate and may_draft_later(options)
     loops = None if drafts_later or options.spec == "off" else Loops()
@@ -358,7 +364,7 @@ def _start(
         raise
     subject.release()
     notices += told + executor.notices + draft_notices + template.notices
-    notices += _doubtful(options, executor.device, limits.n_context, trained)
+    notices += doubtful(options, executor.device, limits.n_context, trained)
     facts = ModelInfo(
         name=name,
         path=subject.file.path,
@@ -383,17 +389,5 @@ def _start(
     comparison = None if choose_later is None else Comparison(choose_later, lambda: pool.idle_s, executor.device)
     later = LaterDrafts(*own, head) if drafts_later else None
     model = subject, pool, tokenizer, template, facts, ModelDrafting(drafts, later, primes)
-    return LLM(*model, parallel=options.parallel, comparison=comparison, prefix_bytes=options.prefix_bytes)
-
-
-def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -> tuple[str, ...]:
-    """Notices about options that may not do what the user meant."""
-    notices: tuple[str, ...] = ()
-    if options.schedule != AUTO_SCHEDULE and "," not in options.device:
-        notices += (
-            f"schedule {options.schedule} says how several devices share a model and changes nothing on "
-            f"{device} alone; --device cpu,openvino, say, names two",
-        )
-    if n_context > trained:
-        notices += (f"a context of {n_context} tokens is more than the {trained} this model was trained for",)
-    return notices
+    reuse = options.reuse, why_exact(subject, options)
+    return LLM(*model, parallel=options.parallel, comparison=comparison, prefix_bytes=options.prefix_bytes, reuse=reuse)

@@ -134,7 +134,8 @@ class Session:
                 "what this session has read was given up to other answers, which needed the memory; "
                 "it can be saved once the session has answered again"
             )
-        write_cache(Path(path), *self._cached.save(), self._cached.scales)
+        with self._cached.lock:
+            write_cache(Path(path), *self._cached.save(), self._cached.scales, self._cached.n_exact)
 
     def restore(self, path: str | Path) -> None:
         """Continue from a saved file.
@@ -173,13 +174,16 @@ class Session:
         return last if last[: len(cached)] == cached else cached
 
 
-def write_cache(path: Path, tokens: Sequence[int], state: bytes, scales: tuple[float, ...]) -> None:
-    """Write cached tokens, their saved state and scales to a file, whole or not at all. Raises EdgeInferError."""
-    _write(path, seal(MAGIC, {"tokens": tokens, "scales": json.dumps(scales)}, state))
+def write_cache(path: Path, tokens: Sequence[int], state: bytes, scales: tuple[float, ...], n_exact: int) -> None:
+    """Write cached tokens, their saved state, scales and how many are exact to a file, whole or not at all.
+
+    Raises EdgeInferError.
+    """
+    _write(path, seal(MAGIC, {"tokens": tokens, "scales": json.dumps(scales), "n_exact": n_exact}, state))
 
 
-def read_cache(path: Path) -> tuple[list[int], bytes, tuple[float, ...]]:
-    """The tokens, state and scales of a file, as `CachedSequence.restore` takes them.
+def read_cache(path: Path) -> tuple[list[int], bytes, tuple[float, ...], int]:
+    """The tokens, state, scales and number of exact tokens of a file, as `CachedSequence.restore` takes them.
 
     Raises EdgeInferError if it is damaged.
     """
@@ -191,7 +195,7 @@ def read_cache(path: Path) -> tuple[list[int], bytes, tuple[float, ...]]:
     tokens = header["tokens"]
     assert isinstance(tokens, list)
     scales: list[float] = json.loads(str(header.get("scales", "[]")))  # files of earlier versions have none
-    return tokens, state, tuple(scales)
+    return tokens, state, tuple(scales), int(str(header.get("n_exact", len(tokens))))
 
 
 def _write(path: Path, data: bytes) -> None:

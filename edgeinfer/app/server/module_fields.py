@@ -23,8 +23,13 @@ ModuleNames = Annotated[list[ModuleName], Field(max_length=256)]
 
 
 def content_with_modules(parts: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    """The content of a message of texts and modules, each on lines of its own. `parts`: types, and texts or names."""
+    """The content of a message of texts and modules, each on lines of its own; [] if there are no modules.
+
+    `parts`: types, and texts or names.
+    """
     content: list[dict[str, str]] = []
+    if all(kind != MODULE for kind, _ in parts):
+        return content
     for kind, value in parts:
         content += [{"type": "text", "text": "\n"}] if content else []
         content.append({"type": kind, "name" if kind == MODULE else "text": value})

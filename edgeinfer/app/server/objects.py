@@ -91,7 +91,10 @@ def usage_record(stats: Sequence[Stats]) -> Record:
         "prompt_tokens": n_prompt,
         "completion_tokens": n_generated,
         "total_tokens": n_prompt + n_generated,
-        "prompt_tokens_details": {"cached_tokens": stats[0].n_cached},
+        "prompt_tokens_details": {
+            "cached_tokens": stats[0].n_cached,
+            **({"shifted_tokens": stats[0].n_shifted} if stats[0].n_shifted else {}),
+        },
     }
 
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from edgeinfer.app.server.dialects import Dialects, check_dialects, form_options, sampler_options
 from edgeinfer.app.server.errors import APIError, unsupported
 from edgeinfer.app.server.module_fields import MODULE, ModuleName, ModuleNames, content_with_modules
+from edgeinfer.setting_values import Reuse
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
@@ -96,6 +97,7 @@ class Sampling(Dialects):
     priority: Literal["interactive", "background"] | None = None
     lora: AdapterList | None = None
     modules: ModuleNames | None = None
+    reuse: Reuse | None = None
 
 
 class ContentPart(RequestBody):
@@ -214,7 +216,10 @@ def shared_fields(body: Sampling) -> dict[str, Any]:
 
 
 SAME = frozenset(
-    {"temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty", "grammar", "ignore_eos"}
+    {
+        *("temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"),
+        *("grammar", "ignore_eos", "reuse"),
+    }
 )
 """Fields with the same name and meaning in the engine."""
 
@@ -380,8 +385,7 @@ def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
                     reason = f"a part of messages[{number}] is {part.type!r}; edgeinfer reads text parts and modules"
                     raise unsupported(reason, "messages")
                 parts.append((part.type, value))
-            has_modules = any(kind == MODULE for kind, _ in parts)
-            record["content"] = content_with_modules(parts) if has_modules else one_text(value for _, value in parts)
+            record["content"] = content_with_modules(parts) or one_text(value for _, value in parts)
         record.setdefault("content", "" if message.role != "assistant" or not message.tool_calls else None)
         records.append(record)
     return records

@@ -13,7 +13,6 @@ from edgeinfer.backends.base import Lane
 from edgeinfer.backends.memories import KeyTurner
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.pages import table_slots
-from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import PAGE
 
 
@@ -23,12 +22,12 @@ class ShiftedTokens:
     def __init__(self, cache: KVCache, lane: Lane, turner: KeyTurner) -> None:
         self._cache, self._lane, self._turner = cache, lane, turner
 
-    def append(self, sequence: int, donor: int, first: int, n_tokens: int, *, temperature: float = 1.0) -> None:
+    def append(self, sequence: int, donor: int, first: int, n_tokens: int, *, temperature: float = 1.0) -> bool:
         """Continue a sequence with `n_tokens` tokens that a donor, another sequence, has cached from `first` on.
 
+        Returns whether it could: layers with a window may no longer have what they would need of these tokens.
         `temperature` divides the scores that later tokens give to them, where all columns of keys are rotated. Raises
-        ContextOverflow, or DoesNotFit where there is no room, or where layers with a window have lost what they would
-        need of these tokens. The sequence has no more tokens then than before.
+        ContextOverflow and DoesNotFit. Unless it could, the sequence has no more tokens than before.
         """
         cache, n_before = self._cache, self._cache.n_cached(sequence)
         if sequence == donor or not 0 <= first <= first + n_tokens <= cache.n_cached(donor):
@@ -37,6 +36,9 @@ class ShiftedTokens:
         try:
             copies.apply(self._lane)
             n_unseen = self._n_unseen(sequence, donor, first, n_before)
+            if n_unseen is None:
+                cache.truncate(sequence, n_before)
+                return False
             order = np.arange(n_tokens, dtype=np.int32)
             sources = table_slots(cache.pages(donor).tolist(), order + np.int32(first))
             targets = table_slots(cache.pages(sequence).tolist(), order + np.int32(n_before))
@@ -44,11 +46,12 @@ class ShiftedTokens:
         except BaseException:  # or a signal handler raised
             cache.truncate(sequence, n_before)
             raise
+        return True
 
-    def _n_unseen(self, sequence: int, donor: int, first: int, n_before: int) -> int:
-        """How many of the new tokens lie in pages that no later token sees in layers with a window. Raises DoesNotFit.
+    def _n_unseen(self, sequence: int, donor: int, first: int, n_before: int) -> int | None:
+        """How many of the new tokens lie in pages that no later token sees in layers with a window.
 
-        Such layers must still have all others; the lane is told where.
+        None if such layers lack some of the others in the donor. Tells the lane where they are.
         """
         cache, windows, memory = self._cache, self._cache.windows, self._lane.capabilities.windows
         if windows is None or memory is None:
@@ -57,6 +60,6 @@ class ShiftedTokens:
         n_unseen = min(n_tokens, max(0, windows.first_page(n_before + n_tokens) * PAGE - n_before))
         seen = cache.pages(donor)[(first + n_unseen) // PAGE : -(-(first + n_tokens) // PAGE)]
         if not windows.have_places(seen.tolist()):
-            raise DoesNotFit("layers with a window no longer have what they would need of these tokens")
+            return None
         windows.tell(memory)
         return n_unseen

@@ -47,7 +47,7 @@ class DiskPrefixes:
 
     def note(self, cached: CachedSequence, prompt: Sequence[int]) -> None:
         """Note that an answer is over, and what it has read: it will be written."""
-        self._writer.note(cached, len(prompt), cached.n_cached)
+        self._writer.note(cached, len(prompt), cached.n_exact)
 
     def note_shared(self, cached: CachedSequence, prompt: Sequence[int]) -> None:
         """As `note` for one of many answers, whose sequence closes: what its prompt shares with the last one's.
@@ -55,7 +55,7 @@ class DiskPrefixes:
         The rest would only take the place of prefixes that are of use.
         """
         before, self._last[cached.scales] = self._last.get(cached.scales, []), list(prompt)
-        n_same = min(n_common(before, list(prompt)), cached.n_cached)
+        n_same = min(n_common(before, list(prompt)), cached.n_exact)
         if n_same >= LEAST_TOKENS and before[:n_same] != self._shared[:n_same]:
             self._shared = before[:n_same]
             self._writer.note(cached, n_same + 1, n_same, keeps=True)

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import takewhile
 from math import inf
 from operator import index
-from typing import Any
+from typing import Any, get_args
 
 from edgeinfer.engine.requests.adapters import LoadedAdapters
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, ThoughtMarks
@@ -36,6 +36,7 @@ from edgeinfer.errors import BadSetting, BadTemplate, UnknownKey
 from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.thought_formats import ThoughtFormat
+from edgeinfer.setting_values import Reuse
 
 MOST_NAMED = 3
 """Special tokens in a message that are named to the user."""
@@ -66,7 +67,8 @@ class Prompts:
 
     `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options. `adapters`: the LoRA
     adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
-    `system`: the system prompt of chats that have none. `module`: finds modules by name.
+    `system`: the system prompt of chats that have none. `reuse`: what requests that do not say may use of the cache;
+    `kept_exact`: why it cannot be more than the same beginning. `module`: finds modules by name.
     """
 
     tokenizer: Tokenizer
@@ -77,6 +79,8 @@ class Prompts:
     adapters: LoadedAdapters = field(default_factory=LoadedAdapters)
     stops: tuple[str, ...] = ()
     system: str = ""
+    reuse: Reuse = "exact"
+    kept_exact: str = ""
     module: Named = no_modules
 
     @cached_property
@@ -113,6 +117,7 @@ class Prompts:
             author=self.sampling,
             scales=self.adapters.scales_of(options.get("lora")),
             modules=modules,
+            reuse=self._reuse(options),
         )
         opened = not partial and self._opens_thought(request.ids)
         constraint = self._after_thoughts(self._constraint(options, tools), tools, options, opened)
@@ -219,6 +224,7 @@ class Prompts:
             author=self.sampling,
             scales=self.adapters.scales_of(options.get("lora")),
             modules=PlacedModules.of(prompt, placed),
+            reuse=self._reuse(options),
         )
 
     def _n_before_text(self, prompt: Sequence[int]) -> int:
@@ -249,6 +255,14 @@ class Prompts:
         if options.get("ignore_eos"):
             biases |= dict.fromkeys(sorted(self.tokenizer.vocabulary.end_of_generation), -inf)
         return {**options, "logit_bias": biases} if biases else options
+
+    def _reuse(self, options: Options) -> Reuse:
+        reuse = options.get("reuse", self.reuse)
+        if reuse not in get_args(Reuse):
+            raise BadSetting(f"reuse cannot be {reuse!r}: it must be {' or '.join(get_args(Reuse))}")
+        if reuse == "shifted" and self.kept_exact:
+            raise BadSetting(f"reuse cannot be shifted: {self.kept_exact}")
+        return reuse
 
     def _tokens_of(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special=False, parse_special=True)

@@ -20,12 +20,13 @@ from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting, ContextOverflow
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.thought_formats import ThoughtFormat
+from edgeinfer.setting_values import Reuse
 from edgeinfer.steps import Progress, no_progress
 
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "after_sampling", "schema", "grammar", "regex", "keeps_all"),
     *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora", "parse_special"),
-    *("ignore_eos", "scored_from", "modules"),
+    *("ignore_eos", "scored_from", "reuse", "modules"),
 )
 
 MOST_LOGPROBS = 20
@@ -62,7 +63,9 @@ class Options(TypedDict, total=False):
     could end a turn or begin another. logit_bias: by token; a text stands for each of its tokens. ignore_eos: the
     tokens with which an answer ends are forbidden, so that it goes on to a limit or a stop text. scored_from: return
     log probabilities of the prompt's tokens too, from this one on (1: of all but the first, which nothing precedes).
-    modules: names of modules (`LLM.modules`) to stand before the first question, or at the beginning of a text.
+    reuse: "shifted" takes text that was read at another position from there, after which the answer is not exact;
+    "exact" does not. By default as the model was loaded. modules: names of modules (`LLM.modules`) to stand before the
+    first question, or at the beginning of a text; the answer is not exact then.
     """
 
     temperature: float
@@ -93,6 +96,7 @@ class Options(TypedDict, total=False):
     lora: AdapterScales | None
     ignore_eos: bool
     scored_from: int | None
+    reuse: Reuse
     modules: Sequence[str]
 
 
@@ -107,8 +111,8 @@ class Request:
     functions that may be called. `thoughts`: how the model sets thoughts apart, if it does; `opens_thought`: the prompt
     ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names of these rows. `scales`: of
     the model's LoRA adapters; () if passes state none. `scored_from`: the first token of the prompt whose log
-    probability is wanted, and with it those of all that follow; None: of none. `modules`: those in the prompt, if any;
-    `prompt` has the names of their tokens.
+    probability is wanted, and with it those of all that follow; None: of none. `reuse`: what of the cache it may use.
+    `modules`: those in the prompt, if any; `prompt` has the names of their tokens.
     """
 
     prompt: tuple[int, ...]
@@ -129,6 +133,7 @@ class Request:
     scales: Scales = ()
     scored_from: int | None = None
     modules: PlacedModules | None = None
+    reuse: Reuse = "exact"
 
     @property
     def shareable(self) -> tuple[int, ...]:
@@ -193,6 +198,7 @@ def request_of(
     author: Mapping[str, float] = NO_SAMPLING,
     scales: Scales = (),
     modules: PlacedModules | None = None,
+    reuse: Reuse = "exact",
 ) -> Request:
     """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options.
 
@@ -221,6 +227,7 @@ def request_of(
         scored_from=options.get("scored_from"),
         remarks=() if modules is None else (modules.remark,),
         modules=modules,
+        reuse="exact" if modules is not None else reuse,
     )
 
 

@@ -16,7 +16,7 @@ from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.requests.drafting import Draft, RowReader
 from edgeinfer.engine.requests.prompt_rows import ROW, MixedPrompt
-from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
+from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.trained_heads import HIDDEN
 from edgeinfer.offload.weights import WeightReads
@@ -35,6 +35,7 @@ class CachedSequence:
         self._sequence: int | None = None  # not created in the executor yet
         self._scales = pool.scales
         self._tokens: list[int] = []
+        self._n_before_shifted: int | None = None  # all tokens are exact
         self.was_taken = False
         """Whether its KV cache was given up, so that its text must be evaluated again."""
         self.is_held = False
@@ -66,16 +67,26 @@ class CachedSequence:
         """Scales of the LoRA adapters that the cached tokens were read with; () if passes state none."""
         return self._scales
 
-    def n_common(self, prompt: Sequence[int], scales: tuple[float, ...]) -> int:
-        """The length of the common prefix of the cached tokens and a prompt to be read with these scales."""
+    def n_common(self, prompt: Sequence[int], scales: tuple[float, ...], *, exact: bool = True) -> int:
+        """The length of the common prefix of the cached tokens and a prompt to be read with these scales.
+
+        `exact`: only as far as the cached tokens are exact.
+        """
         if scales != self._scales:
             return 0
-        return n_common(self._tokens, prompt if isinstance(prompt, list) else list(prompt))
+        n_same = n_common(self._tokens, prompt if isinstance(prompt, list) else list(prompt))
+        return min(n_same, self.n_exact) if exact else n_same
 
     @property
     def n_cached(self) -> int:
         """The number of cached tokens."""
         return len(self._tokens)
+
+    @property
+    def n_exact(self) -> int:
+        """How many of them are what reading them gives: all before the first that was taken from another position."""
+        n_tokens, n_before = len(self._tokens), self._n_before_shifted
+        return n_tokens if n_before is None else min(n_tokens, n_before)
 
     @property
     def runs(self) -> bool:
@@ -127,16 +138,18 @@ class CachedSequence:
         if current is not None:
             current()
 
-    def keep_prefix(self, prompt: Sequence[int], scales: tuple[float, ...] | None = None) -> int:
+    def keep_prefix(
+        self, prompt: Sequence[int], scales: tuple[float, ...] | None = None, *, exact: bool = True
+    ) -> int:
         """Keep the cached prefix of a prompt, except its last token, and drop the rest; returns the tokens kept.
 
         Keeps fewer where the model's state cannot be restored at that position, and none that were read with other
-        scales of LoRA adapters. `scales`: those to read with from now on; None: as before.
+        scales of LoRA adapters. `scales`: those to read with from now on; None: as before. `exact`: as in `n_common`.
         """
         with self.pool.lock:
             self.check_open()
             scales = self._scales if scales is None else scales
-            self._truncate(min(self.n_common(prompt, scales), len(prompt) - 1))
+            self._truncate(min(self.n_common(prompt, scales, exact=exact), len(prompt) - 1))
             self._scales = scales
             return self.n_cached
 
@@ -145,6 +158,7 @@ class CachedSequence:
         self.close_sequence()
         self._sequence = self.pool.branch(self, donor.sequence)
         self._tokens, self._scales = list(donor._tokens), donor._scales
+        self._n_before_shifted = donor._n_before_shifted
         self._truncate(n_tokens)
 
     def take_over(self, donor: CachedSequence) -> None:
@@ -152,7 +166,7 @@ class CachedSequence:
         self.close_sequence()
         self._sequence, donor._sequence = donor.settle(), None
         self._tokens, donor._tokens, donor._closed = donor._tokens, [], True
-        self._scales = donor._scales
+        self._scales, self._n_before_shifted = donor._scales, donor._n_before_shifted
         self.pool.replace(donor, self)
 
     def chain(
@@ -278,22 +292,25 @@ class CachedSequence:
             self.check_open()
             return self.tokens, self.pool.executor.save(self.settle())
 
-    def restore(self, tokens: Sequence[int], state: bytes, scales: tuple[float, ...] = ()) -> None:
+    def restore(
+        self, tokens: Sequence[int], state: bytes, scales: tuple[float, ...] = (), n_exact: int | None = None
+    ) -> None:
         """Replace the cached tokens by a saved state and end a running request. Raises as `Executor.restore`.
 
-        `scales`: of LoRA adapters, with which they were read.
+        `scales`: of LoRA adapters, with which they were read. `n_exact`: as it was when they were saved; None: all.
         """
         with self.pool.lock:
             self.check_open()
             self.stop()
-            self.put_back(tokens, state)
+            self.put_back(tokens, state, n_exact)
             self._scales = scales
 
-    def put_back(self, tokens: Sequence[int], state: bytes) -> None:
-        """Replace the cached tokens by a saved state. Call with the lock held. Raises as `Executor.restore`."""
+    def put_back(self, tokens: Sequence[int], state: bytes, n_exact: int | None = None) -> None:
+        """As `restore`, with the lock held."""
         try:
             self.pool.executor.restore(self.settle(), state)
             self._tokens, self.was_taken = list(tokens), False
+            self._n_before_shifted = n_exact if n_exact is not None and n_exact < len(tokens) else None
         except (DoesNotFit, ContextOverflow):
             self._tokens = []
             raise
@@ -327,10 +344,32 @@ class CachedSequence:
         self._tokens.extend(tokens)
         self.was_taken = False
 
+    def append_shifted(self, donor: CachedSequence, first: int, n_tokens: int) -> bool:
+        """Continue with tokens that another sequence has cached from position `first` on. Call with the lock held.
+
+        They, and all that follow them, are not exact. As `ShiftedTokens.append`; raises UnsupportedModel too.
+        """
+        shifted, n_before = self.pool.executor.capabilities.shifted, self.n_exact
+        if shifted is None:
+            raise UnsupportedModel(f"{self.pool.executor.device} moves no cached tokens of this model: use --reuse exact")
+        try:
+            is_done = shifted.append(self.settle(), donor.sequence, first, n_tokens)
+        except BaseException:
+            self._truncate(len(self._tokens))
+            raise
+        if is_done:
+            self._tokens += donor._tokens[first : first + n_tokens]
+            self._n_before_shifted, self.was_taken = n_before, False
+        else:
+            self._truncate(len(self._tokens))
+        return is_done
+
     def _truncate(self, n_tokens: int) -> None:
         if self._sequence is not None:
             n_tokens = self.pool.executor.truncate(self._sequence, n_tokens)
         del self._tokens[n_tokens:]
+        if self._n_before_shifted is not None and n_tokens <= self._n_before_shifted:
+            self._n_before_shifted = None
 
     def check_open(self) -> None:
         """Raises EngineClosed if this sequence or its model is closed."""

@@ -19,6 +19,7 @@ from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.module_places import ModulePlaces
 from edgeinfer.engine.scheduler.retained import Prefixes, SwapSpace, is_being_read
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
+from edgeinfer.engine.scheduler.shifted_reuse import ShiftedReuse
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import PAGE
 
@@ -46,6 +47,7 @@ class Admission:
         self._most_active = min(most_active or most, most)
         self.swap = swap
         self.prefixes = Prefixes(pool)
+        self.shifted = ShiftedReuse(pool)
         self.on_disk: DiskPrefixes | None = None
         """Prefixes that outlive the memory; None: none do."""
         self.modules: ModulePlaces | None = None
@@ -185,11 +187,15 @@ class Admission:
                     return  # there was no room for what was swapped out
             else:
                 sequence.has_begun = True
+                request = sequence.request
+                self.shifted.begin(sequence)
                 if sequence.shares_prefix and self.shares:
                     sequence.cached.settle()
-                    self.prefixes.begin(sequence.cached, sequence.request.shareable, sequence.request.scales)
+                    own = sequence.cached, request.shareable, request.scales
+                    self.prefixes.begin(*own, exact=request.reuse == "exact")
                 sequence.begin(is_first=n_passes == 0)
                 self._restore(sequence)
+                self.shifted.plan(sequence)
         except Exception as reason:
             self.fail(sequence, reason, alone=True)
             return
@@ -321,6 +327,7 @@ class Admission:
             if sequence in group:
                 group.remove(sequence)
         sequence.work = None
+        self.shifted.drop(sequence)
         self.swap.drop(sequence.cached)
         if self.modules is not None:
             self.modules.release(sequence)

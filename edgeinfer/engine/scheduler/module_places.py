@@ -150,11 +150,13 @@ class ModulePlaces:
         own = cached.settle(), found.cached.sequence, len(module.prefix) + n_placed, len(module.tokens) - n_placed
         while True:
             try:
-                shifted.append(*own, temperature=module.temperature)
+                is_whole = shifted.append(*own, temperature=module.temperature)
                 break
             except DoesNotFit:
                 if not self._make_room():
                     raise
+        if not is_whole:
+            raise DoesNotFit(f"layers with a window have lost what the module {module.name!r} needs; ask again")
         cached.count(module.names[n_placed:])
 
     def _drop(self, key: tuple[str, Scales]) -> None:

@@ -40,12 +40,14 @@ class Prefixes:
         """Sequences of finished answers, least recently used first."""
         return tuple(self._kept)
 
-    def begin(self, cached: CachedSequence, prompt: Sequence[int], scales: tuple[float, ...]) -> None:
+    def begin(
+        self, cached: CachedSequence, prompt: Sequence[int], scales: tuple[float, ...], *, exact: bool = True
+    ) -> None:
         """Start an empty sequence with the longest prefix of a prompt that any other sequence has cached.
 
-        `scales`: of LoRA adapters; a prefix that was read with others is another one.
+        `scales`: of LoRA adapters; a prefix that was read with others is another one. `exact`: as in `n_common`.
         """
-        donor, n_same = self.best(cached, prompt, scales)
+        donor, n_same = self.best(cached, prompt, scales, exact=exact)
         if donor is None:
             return
         if donor in self._kept:
@@ -57,21 +59,22 @@ class Prefixes:
         cached.share(donor, n_same)
 
     def best(
-        self, cached: CachedSequence, prompt: Sequence[int], scales: tuple[float, ...]
+        self, cached: CachedSequence, prompt: Sequence[int], scales: tuple[float, ...], *, exact: bool = True
     ) -> tuple[CachedSequence | None, int]:
         """The other sequence with the longest cached prefix of a prompt, and its length; None if too short to share."""
-        tokens, donor, n_same = list(prompt), None, LEAST_SHARED - 1
+        tokens, donor, longest = list(prompt), None, (LEAST_SHARED - 1, LEAST_SHARED)
         for other in self._pool.members:
-            n_cached = 0 if other is cached else other.n_common(tokens, scales)
-            if n_cached > n_same:
-                donor, n_same = other, n_cached
-        return donor, n_same if donor is not None else 0
+            n_cached = 0 if other is cached else other.n_common(tokens, scales, exact=exact)
+            if (n_cached, min(n_cached, other.n_exact)) > longest:
+                donor, longest = other, (n_cached, min(n_cached, other.n_exact))
+        return donor, longest[0] if donor is not None else 0
 
     def keep(self, cached: CachedSequence) -> None:
         """Keep what a finished request has cached, as long as nothing needs the memory."""
         tokens = list(cached.tokens)
         for other in self.kept:
-            if other.n_common(tokens, cached.scales) == other.n_cached:  # the new one contains it
+            is_within = other.n_common(tokens, cached.scales, exact=False) == other.n_cached
+            if is_within and other.n_exact <= cached.n_exact:  # the new one contains it
                 self._close(other)
         if cached.n_cached >= LEAST_SHARED:
             self._kept.append(cached)
@@ -93,13 +96,15 @@ class Prefixes:
                 cached.evaluate(batch)
                 cached.commit(batch, np.arange(len(part), dtype=np.int32))
 
-    def restore(self, tokens: Sequence[int], state: bytes, scales: tuple[float, ...]) -> None:
+    def restore(
+        self, tokens: Sequence[int], state: bytes, scales: tuple[float, ...], n_exact: int | None = None
+    ) -> None:
         """Keep a saved sequence; others give up their memory if need be. Raises as `CachedSequence.restore`."""
         cached = self._pool.open()
         try:
             while True:
                 try:
-                    cached.restore(tokens, state, scales)
+                    cached.restore(tokens, state, scales, n_exact)
                     break
                 except DoesNotFit:
                     if not self.give_up():
@@ -112,7 +117,11 @@ class Prefixes:
     def drop(self, tokens: Sequence[int], scales: tuple[float, ...]) -> int:
         """Close what is kept of a text: its beginnings and what continues it; returns the most tokens of one."""
         text = list(tokens)
-        found = [each for each in self.kept if text and each.n_common(text, scales) == min(each.n_cached, len(text))]
+        found = [
+            each
+            for each in self.kept
+            if text and each.n_common(text, scales, exact=False) == min(each.n_cached, len(text))
+        ]
         n_dropped = max((min(each.n_cached, len(text)) for each in found), default=0)
         for each in found:
             self._close(each)
@@ -151,9 +160,10 @@ def is_being_read(prompt: Sequence[int], n_cached: int, others: Iterable[tuple[S
 
 @dataclass(slots=True)
 class SwappedSequence:
-    """The number of cached tokens of a sequence, and the executor's state for them, in RAM or in a file."""
+    """The cached tokens of a sequence, how many are exact, and the executor's state for them, in RAM or in a file."""
 
     tokens: tuple[int, ...]
+    n_exact: int
     state: bytes | None
     file: BinaryIO | None
     n_bytes: int
@@ -212,7 +222,7 @@ class SwapSpace:
             return
         try:
             state = swapped.state if swapped.state is not None else _read_back(swapped)
-            cached.put_back(swapped.tokens, state)
+            cached.put_back(swapped.tokens, state, swapped.n_exact)
             self.counts.swapped_in += 1
         except EngineClosed:
             raise
@@ -239,12 +249,12 @@ class SwapSpace:
         if not cached.n_cached:
             return None
         try:
-            tokens, state = cached.save()
+            n_exact, (tokens, state) = cached.n_exact, cached.save()
         except (EdgeInferError, MemoryError):  # an executor that cannot save, or no room for the saved contents
             return None
         if self.ram_bytes + len(state) <= self._most_ram_bytes:
             self.counts.in_ram += 1
-            return SwappedSequence(tokens, state, None, len(state))
+            return SwappedSequence(tokens, n_exact, state, None, len(state))
         file: BinaryIO | None = None
         try:
             file = tempfile.TemporaryFile(dir=self._folder())  # noqa: SIM115  # it stays open
@@ -255,7 +265,7 @@ class SwapSpace:
                 file.close()
             return None
         self.counts.on_disk += 1
-        return SwappedSequence(tokens, None, file, len(state))
+        return SwappedSequence(tokens, n_exact, None, file, len(state))
 
 
 def _read_back(swapped: SwappedSequence) -> bytes:

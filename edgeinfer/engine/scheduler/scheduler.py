@@ -192,6 +192,8 @@ class Scheduler:
         try:
             if self.admission.modules is not None:
                 most_tokens = self.admission.modules.place(sequence, most_tokens)
+            if drafted is None:
+                most_tokens = self.admission.shifted.advance(sequence, most_tokens)
             sequence.work = sequence.next_work(most_tokens, started, drafted)
         except Exception as reason:
             self.admission.fail(sequence, reason, alone=True)

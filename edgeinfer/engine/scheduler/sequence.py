@@ -105,7 +105,7 @@ class ScheduledSequence:
         self.error: BaseException | None = None
         self.failed_alone = False
         """Whether the error is its own, not a failure of a pass or of the model."""
-        self.n_preempted = self.n_from_disk = 0
+        self.n_preempted = self.n_from_disk = self.n_shifted = 0
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -224,7 +224,8 @@ class ScheduledSequence:
                     self._speculator = self._own = self._opens()
                 if self._speculator is not None:
                     self._speculator.begin(self._ids, self._chooser.noise, self.request.sampling)
-                self.n_reused = self.cached.keep_prefix(self.request.shareable, self.request.scales)
+                own = self.request.shareable, self.request.scales
+                self.n_reused = self.cached.keep_prefix(*own, exact=self.request.reuse == "exact")
         except BaseException:
             self.end()
             raise
@@ -366,9 +367,8 @@ class ScheduledSequence:
         self.output.add_rest(self.n_generated, ended_itself=self._finish_reason == "stop")
 
     def _measured(self, finish_reason: FinishReason) -> Stats:
-        meter, notices = self._meter, self.request.notices
-        truncated = bool(notices)
-        notices += self.request.remarks
+        meter, request, truncated = self._meter, self.request, bool(self.request.notices)
+        notices = request.notices + request.remarks
         if self._ran_full:
             truncated = True
             notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)
@@ -376,10 +376,11 @@ class ScheduledSequence:
         if self._speculator is not None:
             notices += self._speculator.take_notices()
         return Stats(
-            n_prompt=len(self.request.prompt),
+            n_prompt=len(request.prompt),
             n_cached=self.n_reused,
             n_from_disk=self.n_from_disk,
-            n_from_modules=0 if self.request.modules is None else self.request.modules.n_tokens,
+            n_from_modules=0 if request.modules is None else request.modules.n_tokens,
+            n_shifted=self.n_shifted,
             n_generated=self.n_generated,
             finish_reason=finish_reason,
             truncated=truncated,

@@ -133,10 +133,10 @@ def test_no_more_wait_for_a_prefix_than_could_begin(tokenizer: Tokenizer, monkey
     best = served.scheduler.admission.prefixes.best
 
     def noting(
-        cached: CachedSequence, prompt: Sequence[int], scales: tuple[float, ...]
+        cached: CachedSequence, prompt: Sequence[int], scales: tuple[float, ...], *, exact: bool = True
     ) -> tuple[CachedSequence | None, int]:
         looked.append(cached)
-        return best(cached, prompt, scales)
+        return best(cached, prompt, scales, exact=exact)
 
     monkeypatch.setattr(served.scheduler.admission.prefixes, "best", noting)
     wanted = [request([*range(3, 103), 150 + n], 4, n) for n in range(20)]
