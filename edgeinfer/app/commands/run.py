@@ -109,7 +109,8 @@ def _answer(
     from edgeinfer.app.opening.loading import answer_options, open_llm, record_speed
     from edgeinfer.app.progress import ProgressLine
 
-    with _tools(tool_servers) as toolbox, open_llm(settings) as llm, ProgressLine() as progress:
+    room = {"n_sessions": 2} if shown.modules else {}  # for modules as they were read, and as they are placed
+    with _tools(tool_servers) as toolbox, open_llm(settings, **room) as llm, ProgressLine() as progress:
         print_notices(llm.info.notices)
         wanted = answer_options(settings) | {"stop": stop, "progress": progress}
         for name, said in shown.modules.items():

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel
 
 
-def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
-    """Choose the model (pulling it if needed) and load it, shown on `face` (None: stderr). Raises EdgeInferError."""
+def open_llm(settings: Settings, face: OpeningFace | None = None, n_sessions: int = 1) -> LLM:
+    """Choose the model (pulling it if needed) and load it, shown on `face` (None: stderr). Raises EdgeInferError.
+
+    `n_sessions`: conversations of full length that its KV cache holds.
+    """
     from edgeinfer.app.opening.first_look import looks_after_answers
     from edgeinfer.app.opening.model_choice import open_chosen
 
@@ -38,7 +41,7 @@ def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
 
     def load(model: LocalModel) -> LLM:
         shown.found(model.path, settings)
-        return load_model(model, settings, shown, race=race)
+        return load_model(model, settings, shown, n_sessions, race=race)
 
     return open_chosen(settings, load, shown)
 
