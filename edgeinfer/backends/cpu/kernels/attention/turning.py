@@ -30,6 +30,7 @@ LAYER_BYTES = TURNED_LAYER.itemsize
 ROW = PAGE * 2
 """Bytes of a column of a page's float16 keys."""
 HEAD_BYTES = WIDEST_TURNED * 4
+VECTOR_BYTES = LANES * 2
 CODES = ir.VectorType(emit.I8, LANES)
 
 
@@ -76,7 +77,7 @@ def turn_halves(args, keys, to_keys, count):
     for column in range(args.key_width):
         if column < args.first or column >= args.first + 2 * args.half:
             copy_halves_of(to_keys + column * ROW, keys + column * ROW, count)
-    rest = simd.stack_space(LANES * 2)
+    rest = simd.stack_space(VECTOR_BYTES)
     for pair in range(args.half):
         cos = simd.splat(simd.load_float(args.cosines + pair * 4))
         sin = simd.splat(simd.load_float(args.sines + pair * 4))
