@@ -373,7 +373,7 @@ def _schema(response_format: ResponseFormat) -> str | Literal[True] | dict[str, 
 
 
 def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Convert messages to the form that chat templates take. Raises APIError for parts of other kinds than text and modules."""
+    """Convert messages to the form that chat templates take. Raises APIError for parts but texts and modules."""
     records = []
     for number, message in enumerate(messages):
         record = message.model_dump(exclude_none=True)

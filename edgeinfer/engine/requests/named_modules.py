@@ -35,9 +35,9 @@ class NamedModules:
         drop: Callable[[Module], None],
         refusal: Callable[[Module], str],
     ) -> None:
-        """`prefix`: what modules are read after, unless they say otherwise. `read`: reads a module now; `drop`: frees it.
+        """`prefix`: what modules are read after, unless they say otherwise. `read`: reads a module now.
 
-        `refusal`: why this model cannot have such a module, "" if it can.
+        `drop`: frees its memory. `refusal`: why this model cannot have such a module, "" if it can.
         """
         self._tokenizer, self._n_context, self._prefix = tokenizer, n_context, prefix
         self._read, self._drop, self._refusal = read, drop, refusal
@@ -103,7 +103,7 @@ class NamedModules:
     def __len__(self) -> int:
         return len(self._modules)
 
-    def _module(self, name: str, text: str, temperature: float, prefix: str | None) -> Module:
+    def _module(self, name: object, text: object, temperature: object, prefix: str | None) -> Module:
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise BadSetting(
                 f"the name of a module cannot be {name!r}: it must be up to 100 letters, digits, dots, hyphens or "

@@ -191,7 +191,7 @@ class Prompts:
         )
 
     def text(self, text: str | Sequence[PromptPiece], options: Options) -> Request:
-        """The request for a text to continue as it is, or for its tokens, possibly with rows of numbers or modules among them.
+        """The request for a text to continue as it is, or for its tokens, possibly with rows or modules among them.
 
         Special tokens spelled in the text become those tokens, unless the option `parse_special` is False. Raises
         BadSetting, UnknownKey; UnsupportedModel and ContextOverflow for rows that the model cannot take.

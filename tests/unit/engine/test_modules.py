@@ -105,7 +105,7 @@ def test_the_cpu_places_as_the_reference_does(temperature: float) -> None:
             options = {**GREEDY, "max_tokens": 1, "logprobs": 20}
             stream = llm.complete([*manual.prefix, rules, *question, manual, *question], **options)
             stream.read()
-            found.append({each.token: each.logprob for each in stream.logprobs[0].top})
+            found.append(dict(stream.logprobs[0].top))
     shared = found[0].keys() & found[1].keys()
     assert len(shared) > 15
     assert max(abs(found[0][token] - found[1][token]) for token in shared) < 0.1
@@ -306,9 +306,9 @@ def test_modules_are_replaced_and_removed(llm: LLM) -> None:
     ("name", "reason"), [("lfm2-q8_0", "states"), ("opt-q8_0", "position_embed"), ("qwen35-q8_0", "states")]
 )
 def test_models_that_cannot_are_refused_with_the_reason(name: str, reason: str) -> None:
-    with load(DATA / f"{name}.gguf", device="cpu", n_context=256, prefix_cache=False) as llm:
-        with pytest.raises(UnsupportedModel, match=reason):
-            llm.modules.add("manual", RULES)
+    opened = load(DATA / f"{name}.gguf", device="cpu", n_context=256, prefix_cache=False)
+    with opened as llm, pytest.raises(UnsupportedModel, match=reason):
+        llm.modules.add("manual", RULES)
 
 
 def test_a_temperature_needs_whole_rotations() -> None:
