@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM as LLM
     from edgeinfer.engine.loading import load as load
     from edgeinfer.engine.model_info import ModelInfo as ModelInfo
+    from edgeinfer.engine.requests.module_prompts import Module as Module
     from edgeinfer.engine.requests.prompt_rows import PromptRows as PromptRows
     from edgeinfer.engine.requests.sampling import SamplingSettings as SamplingSettings
     from edgeinfer.engine.scheduler.batcher import BatchAnswer as BatchAnswer
@@ -73,6 +74,7 @@ __all__ = [
     "Message",
     "ModelInfo",
     "ModelNotFound",
+    "Module",
     "OtherKindOfModel",
     "PackFailed",
     "Prompt",
@@ -109,6 +111,7 @@ def _home(name: str) -> str:
         "QueueStats": "engine.scheduler.stats",
         "DraftSpan": "engine.scheduler.stats",
         "Message": "models.text",
+        "Module": "engine.requests.module_prompts",
         "Prompt": "engine.scheduler.batcher",
         "PromptRows": "engine.requests.prompt_rows",
         "SamplingSettings": "engine.requests.sampling",

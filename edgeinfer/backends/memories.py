@@ -63,11 +63,13 @@ class WindowMemory(Protocol):
 class KeyTurner(Protocol):
     """A memory whose tokens can be moved to other positions."""
 
-    def turn_slots(self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0) -> None:
+    def turn_slots(
+        self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0, scale: float = 1.0
+    ) -> None:
         """Copy keys and values of slots, pairwise; keys become those of the same tokens `distance` positions later.
 
         A target may be the source of an earlier pair, not of a later one. `n_unseen`: pairs at the beginning that are
-        left out in layers with a window (`Limits.windows`).
+        left out in layers with a window (`Limits.windows`). `scale` multiplies the columns that turn.
         """
         ...
 

@@ -191,15 +191,18 @@ class ReferenceLane:
         except UnsupportedModel:
             return None
 
-    def turn_slots(self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0) -> None:
+    def turn_slots(
+        self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0, scale: float = 1.0
+    ) -> None:
         """As `KeyTurner.turn_slots`."""
         for layer, turn in enumerate(self._turns or ()):
             first = n_unseen if self.limited[layer] else 0
             at, to = (self.located(layer, slots[first:]) for slots in (sources, targets))
             keys, values = self.keys[layer], self.cached_values[layer]
             values[to], moved = values[at], keys[at]
-            if distance and turn.table is not None:
-                rotation = rope.turns(turn.table, distance, weights.rope_factors(self._file, turn.table))
+            if (distance or scale != 1) and turn.table is not None:
+                factors = weights.rope_factors(self._file, turn.table)
+                rotation = rope.turns(turn.table, distance, factors, scale)
                 turned = turned_keys(moved.astype(np.float32), turn, *rotation)
                 moved = turned if self.forms is None else round_cached(turned, self.forms[0])
             keys[to] = moved

@@ -21,13 +21,15 @@ from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.prefixes.kept import disk_prefixes
 from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters
 from edgeinfer.engine.requests.conversation import Messages
-from edgeinfer.engine.requests.prompt_rows import Piece
+from edgeinfer.engine.requests.module_prompts import Module, PromptPiece
+from edgeinfer.engine.requests.named_modules import NamedModules
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.scheduler.batcher import Batcher, BatchStream, Prompt
+from edgeinfer.engine.scheduler.module_places import ModulePlaces
 from edgeinfer.engine.scheduler.retained import Prefixes
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
@@ -39,7 +41,8 @@ from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
 from edgeinfer.engine.telemetry import Telemetry
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
+from edgeinfer.graph.key_turns import key_turns
 from edgeinfer.graph.step import IDS_ONLY, PAGE
 from edgeinfer.models.author_sampling import author_sampling
 from edgeinfer.models.gguf import GGUFFile
@@ -109,7 +112,12 @@ class LLM(TextReader, TextScorer):
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""
         limits = pool.executor.limits
         own = tokenizer, template, limits.n_context, inputs, sampling
-        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system, limits.kv_budget > 0, *reuse)
+        self._module_places = admission.modules = ModulePlaces(pool, tokenizer, admission.give_up)
+        own_modules = tokenizer, limits.n_context, lambda: self.prompts.beginning
+        self.modules = NamedModules(*own_modules, self._read_module, self._drop_module, self._why_no_module)
+        """Texts that are read once, alone, and placed in prompts by name."""
+        named = self.modules.__getitem__
+        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system, limits.kv_budget > 0, *reuse, named)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
@@ -196,12 +204,12 @@ class LLM(TextReader, TextScorer):
 
     def complete(
         self,
-        text: str | Sequence[Piece],
+        text: str | Sequence[PromptPiece],
         *,
         priority: Priority = "interactive",
         **options: Unpack[Options],
     ) -> TextStream:
-        """Continue a text, or tokens and rows, as `Session.complete` does.
+        """Continue a text, or tokens with rows or modules among them, as `Session.complete` does.
 
         Independent of other answers, as in `chat`.
         """
@@ -214,6 +222,32 @@ class LLM(TextReader, TextScorer):
         sequence = ScheduledSequence(*own, opens=opens, priority=priority, shares_prefix=True)
         self._recent.append(sequence)
         return TextStream(sequence, self._driver)
+
+    def _read_module(self, module: Module, progress: Progress) -> None:
+        """Read a module now, unless it is in memory."""
+        with self._pool.lock:
+            self._pool.check_open()
+            reading = self._module_places.reading(module, self.adapters.scales, progress)
+        if reading is not None:
+            TextStream(reading, self._driver).read()
+
+    def _drop_module(self, module: Module) -> None:
+        with self._pool.lock:
+            self._module_places.forget(module)
+
+    def _why_no_module(self, module: Module) -> str:
+        """Why this model cannot have a module; "" if it can."""
+        executor, spec = self._pool.executor, self._subject.spec
+        try:
+            turns = () if spec is None else key_turns(spec)
+        except UnsupportedModel as reason:
+            return str(reason)
+        if executor.capabilities.shifted is None or spec is None:
+            return f"{executor.device} cannot move cached keys to other positions: use --device cpu"
+        widths = [0 if turn.table is None else turn.table.rotary_width for turn in turns]
+        if module.temperature != 1 and widths != [layer.key_width for layer in spec.kv]:
+            return f"modules of {spec.architecture} have no temperature: not all columns of its keys are rotated"
+        return ""
 
     def _known(self, head: Sequence[int]) -> Sequence[int]:
         """The tokens of the most recent answer whose conversation begins with `head`."""

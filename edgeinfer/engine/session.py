@@ -15,7 +15,7 @@ from typing import Unpack
 
 from edgeinfer.engine.kv.saved_state import seal, unseal
 from edgeinfer.engine.requests.conversation import Messages
-from edgeinfer.engine.requests.prompt_rows import Piece
+from edgeinfer.engine.requests.module_prompts import PromptPiece
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.run.cached import CachedSequence
@@ -100,7 +100,7 @@ class Session:
 
     def complete(
         self,
-        text: str | Sequence[Piece],
+        text: str | Sequence[PromptPiece],
         *,
         priority: Priority = "interactive",
         **options: Unpack[Options],

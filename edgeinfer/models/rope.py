@@ -201,11 +201,11 @@ def magnitudes(table: RopeTable, positions: NDArray[np.integer[Any]]) -> NDArray
 
 
 def turns(
-    table: RopeTable, distance: int, factors: NDArray[np.float32] | None = None
+    table: RopeTable, distance: int, factors: NDArray[np.float32] | None = None, scale: float = 1.0
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Cosines and sines by which keys turn whose tokens move by `distance` positions: float32[rotary_width / 2] each.
 
-    The keys have the table's magnitude already.
+    The keys have the table's magnitude already; they are multiplied by `scale`.
     """
     angles = distance * frequencies(table, factors)
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    return (scale * np.cos(angles)).astype(np.float32), (scale * np.sin(angles)).astype(np.float32)

@@ -31,6 +31,10 @@ class ChatFace(Protocol):
         """Change a setting for this run, unless `text` is empty; return a line that shows it. Raises BadSetting."""
         ...
 
+    def change_modules(self, argument: str) -> str:
+        """List, add or remove modules; return what to show. Raises EdgeInferError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ChatCommand:
@@ -78,6 +82,10 @@ def _seed(face: ChatFace, argument: str) -> str:
     return face.set_for_now("seed", argument)
 
 
+def _modules(face: ChatFace, argument: str) -> str:
+    return face.change_modules(argument)
+
+
 COMMANDS: tuple[ChatCommand, ...] = (
     ChatCommand("stop", "", "stop the answer; the text so far stays", "escape", "stop", "answer"),
     ChatCommand("interrupt", "", "the same, while an answer is generated", "ctrl+c", "interrupt", "answer"),
@@ -110,6 +118,8 @@ COMMANDS: tuple[ChatCommand, ...] = (
     ChatCommand("system", "system [TEXT|none]", "show or set the system prompt", "", "", "conversation", run=_system),
     ChatCommand("persona", "persona [NAME]", "saved system prompts", "f4", "personas", "conversation"),
     ChatCommand("attach", "attach PATH", "attach a text file or a folder", "", "attach", "conversation"),
+    ChatCommand("modules", "modules [add FILE]", "files read once, to stand before the first question", "", "",
+                "conversation", run=_modules),
     ChatCommand("prompt", "prompt", "show the rendered prompt with its special tokens", "", "prompt", "conversation"),
     ChatCommand("tools", "tools", "list the tools that answers may call", "", "tools", "conversation"),
     ChatCommand("compact", "compact", "summarize the oldest messages", "", "compact", "conversation"),

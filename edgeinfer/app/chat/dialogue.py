@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from edgeinfer.app.answer_output import stats_text
+from edgeinfer.app.chat.chat_modules import ChatModules
 from edgeinfer.app.chat.commands import find, slash_commands
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.conversation import (
@@ -27,11 +28,12 @@ from edgeinfer.app.sessions.conversation import (
     with_attachments,
 )
 from edgeinfer.app.sessions.records import ToolRound
+from edgeinfer.engine.requests.named_modules import NamedModules
 from edgeinfer.engine.requests.request import Options
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.session import Session
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.settings import find_option, read_value
 
 
@@ -76,6 +78,8 @@ class Dialogue:
         self._system = system if chat is None else chat.system
         self.turns: list[DialogueTurn] = [] if chat is None else turns_of(chat)
         self._summary = "" if chat is None else summary_of(chat)
+        self.modules = ChatModules()
+        """Files that stand before the first question."""
         self.unsaved = ""
 
     @property
@@ -203,8 +207,9 @@ class CommandOutcome:
 class LineCommands:
     """A dialogue as commands see it: a `ChatFace` with the actions that need no screen."""
 
-    def __init__(self, dialogue: Dialogue) -> None:
-        self._dialogue = dialogue
+    def __init__(self, dialogue: Dialogue, modules: NamedModules | None = None) -> None:
+        """`modules`: the model's, if there is a model."""
+        self._dialogue, self._modules = dialogue, modules
 
     def run(self, line: str) -> CommandOutcome:
         """Run a line such as "/temp 0.2". Raises BadSetting for an unknown command or a bad value."""
@@ -227,6 +232,13 @@ class LineCommands:
             options[OPTION_NAMES[name]] = read_value(name, text, f"/{name}")
         value = options.get(OPTION_NAMES[name])
         return f"{name}: {find_option(name).unset if value is None else value}"
+
+    def change_modules(self, argument: str) -> str:
+        if self._modules is None:
+            raise BadSetting("there is no model yet that could read modules")
+        shown = self._dialogue.modules.run(argument, self._modules)
+        self._dialogue.options["modules"] = self._dialogue.modules.names(self._modules)
+        return shown
 
     def action_help(self) -> CommandOutcome:
         """List the commands."""

@@ -97,7 +97,7 @@ class LineChat:
         if not is_command(line):
             self._answer(line[1:] if line.startswith("//") else line)
             return True
-        outcome = LineCommands(self._dialogue).run(line)
+        outcome = LineCommands(self._dialogue, self._llm.modules).run(line)
         if outcome.text:
             typer.echo(outcome.text, err=not self._terminal)
         if outcome.then is Then.ANSWER:

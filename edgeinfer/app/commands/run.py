@@ -59,6 +59,15 @@ def run(
     stop: Annotated[
         list[str] | None, typer.Option("--stop", metavar="TEXT", help="Stop before this text; repeatable.")
     ] = None,
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--module",
+            metavar="NAME=FILE",
+            help="Put a text file before the question, read by itself and kept for later runs in any place and order; the "
+            "answer is approximate. Repeatable.",
+        ),
+    ] = None,
     mcp: Annotated[
         list[str] | None,
         typer.Option(
@@ -76,19 +85,23 @@ def run(
     from edgeinfer.settings import load_settings
 
     _check(raw=raw, system="system" in given, mcp=bool(mcp))
+    modules = _module_texts(module or ())
     text = _prompt(" ".join(prompt) if prompt else None, file or [], raw=raw)
-    _answer(
-        text, load_settings(given), tuple(stop or ()), _RunOutput(raw=raw, as_json=as_json, as_text=stats), mcp or ()
-    )
+    shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules)
+    _answer(text, load_settings(given), tuple(stop or ()), shown, mcp or ())
 
 
 @dataclass(frozen=True, slots=True)
 class _RunOutput:
-    """How a prompt is taken, and what is printed besides or instead of the answer."""
+    """How a prompt is taken, and what is printed besides or instead of the answer.
+
+    `modules`: texts to stand before it, by name.
+    """
 
     raw: bool
     as_json: bool
     as_text: bool
+    modules: Mapping[str, str]
 
 
 def _answer(
@@ -101,9 +114,13 @@ def _answer(
     from edgeinfer.app.opening.loading import answer_options, open_llm, record_speed
     from edgeinfer.app.progress import ProgressLine
 
-    with _tools(tool_servers) as toolbox, open_llm(settings) as llm, ProgressLine() as progress:
+    room = {"n_sessions": 2} if shown.modules else {}  # for modules as they were read, and as they are placed
+    with _tools(tool_servers) as toolbox, open_llm(settings, **room) as llm, ProgressLine() as progress:
         print_notices(llm.info.notices)
         wanted = answer_options(settings) | {"stop": stop, "progress": progress}
+        for name, said in shown.modules.items():
+            llm.modules.add(name, said, progress=progress)
+        wanted |= {"modules": list(shown.modules)} if shown.modules else {}
         started, before = time.perf_counter(), llm.telemetry.weight_reads
         show = partial(print_answer, quiet=shown.as_json, progress=progress)
         calls: list[CallRecord] = []
@@ -232,11 +249,24 @@ def _prompt(prompt: str | None, files: list[Path], *, raw: bool) -> str:
     return "\n\n".join(parts) if raw else "\n\n".join(part.strip("\r\n") for part in parts)
 
 
-def _read(path: Path) -> str:
+def _module_texts(given: Sequence[str]) -> dict[str, str]:
+    """Texts of modules by name. Raises BadSetting, EdgeInferError."""
+    texts: dict[str, str] = {}
+    for each in given:
+        name, equals, path = each.partition("=")
+        if not equals or not name or not path:
+            raise BadSetting(f"--module cannot be {each!r}: give a name and a file, such as --module manual=manual.txt")
+        if name in texts:
+            raise BadSetting(f"--module names {name} twice; each needs a name of its own")
+        texts[name] = _read(Path(path).expanduser(), "--module")
+    return texts
+
+
+def _read(path: Path, option: str = "--file") -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise EdgeInferError(f"{path} is not UTF-8 text; --file takes text files") from None
+        raise EdgeInferError(f"{path} is not UTF-8 text; {option} takes text files") from None
     except OSError as reason:
         raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
 
@@ -258,6 +288,7 @@ def _record(
         "n_prompt": stats.n_prompt,
         "n_cached": stats.n_cached,
         "n_from_disk": stats.n_from_disk,
+        "n_from_modules": stats.n_from_modules,
         "n_shifted": stats.n_shifted,
         "n_generated": stats.n_generated,
         "finish_reason": stats.finish_reason,

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel
 
 
-def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
-    """Choose the model (pulling it if needed) and load it, shown on `face` (None: stderr). Raises EdgeInferError."""
+def open_llm(settings: Settings, face: OpeningFace | None = None, n_sessions: int = 1) -> LLM:
+    """Choose the model (pulling it if needed) and load it, shown on `face` (None: stderr). Raises EdgeInferError.
+
+    `n_sessions`: conversations of full length that its KV cache holds.
+    """
     from edgeinfer.app.opening.first_look import looks_after_answers
     from edgeinfer.app.opening.model_choice import open_chosen
 
@@ -38,7 +41,7 @@ def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
 
     def load(model: LocalModel) -> LLM:
         shown.found(model.path, settings)
-        return load_model(model, settings, shown, race=race)
+        return load_model(model, settings, shown, n_sessions, race=race)
 
     return open_chosen(settings, load, shown)
 
@@ -158,7 +161,8 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     if stats.n_generated >= TOKENS_MIN and llm.telemetry.policy.idle_work:
         _note_device(llm, stats)
         n_read = stats.n_prompt - stats.n_cached
-        prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN and not stats.n_from_disk else None
+        is_plain = not (stats.n_from_disk or stats.n_from_modules)
+        prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN and is_plain else None
         measured = MeasuredSpeeds(prefill_tok_s, stats.decode_tok_s, stats.ttft_s, n_read, stats.plain_tok_s)
         SpeedLog().record(facts.fingerprint, facts.device, facts.n_threads, kv=facts.kv, measured=measured)
 

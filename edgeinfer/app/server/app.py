@@ -51,7 +51,7 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
     app.add_exception_handler(HTTPException, _http)
     app.add_middleware(KeepsStreams, streams=app.state.server.streams)
     if options.origins:
-        methods = ["GET", "POST", "DELETE", "OPTIONS"]  # HEAD needs no permission
+        methods = ["GET", "POST", "PUT", "DELETE", "OPTIONS"]  # HEAD needs no permission
         app.add_middleware(
             CORSMiddleware,
             allow_origin_regex=origin_expression(options.origins),

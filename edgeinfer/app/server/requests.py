@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edgeinfer.app.server.dialects import Dialects, check_dialects, form_options, sampler_options
 from edgeinfer.app.server.errors import APIError, unsupported
+from edgeinfer.app.server.module_fields import MODULE, ModuleName, ModuleNames, content_with_modules
 from edgeinfer.setting_values import Reuse
 
 if TYPE_CHECKING:
@@ -95,12 +96,14 @@ class Sampling(Dialects):
     json_schema: dict[str, Any] | None = None
     priority: Literal["interactive", "background"] | None = None
     lora: AdapterList | None = None
+    modules: ModuleNames | None = None
     reuse: Reuse | None = None
 
 
 class ContentPart(RequestBody):
     type: str = "text"
     text: Text | None = None
+    name: ModuleName | None = None
 
 
 class FunctionCall(RequestBody):
@@ -257,6 +260,8 @@ def options_of(body: Sampling, defaults: Options, max_tokens: int | None) -> Opt
         options |= form
     if body.json_schema is not None:
         options["schema"] = body.json_schema
+    if body.modules:
+        options["modules"] = body.modules
     if body.lora is not None:
         options["lora"] = adapter_scales(body.lora)
     return options
@@ -368,16 +373,19 @@ def _schema(response_format: ResponseFormat) -> str | Literal[True] | dict[str, 
 
 
 def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Convert messages to the form that chat templates take. Raises APIError for parts other than text."""
+    """Convert messages to the form that chat templates take. Raises APIError for parts but texts and modules."""
     records = []
     for number, message in enumerate(messages):
         record = message.model_dump(exclude_none=True)
         if isinstance(message.content, list):
+            parts = list[tuple[str, str]]()
             for part in message.content:
-                if part.type != "text" or part.text is None:
-                    reason = f"a part of messages[{number}] is {part.type!r}; edgeinfer reads text parts only"
+                value = {"text": part.text, MODULE: part.name}.get(part.type)
+                if value is None:
+                    reason = f"a part of messages[{number}] is {part.type!r}; edgeinfer reads text parts and modules"
                     raise unsupported(reason, "messages")
-            record["content"] = one_text(part.text or "" for part in message.content)
+                parts.append((part.type, value))
+            record["content"] = content_with_modules(parts) or one_text(value for _, value in parts)
         record.setdefault("content", "" if message.role != "assistant" or not message.tool_calls else None)
         records.append(record)
     return records

@@ -23,6 +23,7 @@ from edgeinfer.app.server.listening import Part, ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
 from edgeinfer.app.server.model_downloads import Downloads
 from edgeinfer.app.server.model_pool import ModelPool
+from edgeinfer.app.server.module_fields import KeptModules
 from edgeinfer.app.server.objects import Record, finished_stats
 from edgeinfer.app.server.ollama_models import DetailsCache
 from edgeinfer.app.server.pooled_model import PooledModel
@@ -64,6 +65,7 @@ class ServerState:
     downloads: Downloads = field(default_factory=Downloads)
     properties: dict[str, Record] = field(default_factory=dict)
     streams: KeptStreams = field(default_factory=KeptStreams)
+    modules: KeptModules = field(default_factory=KeptModules)
     tools: ServedTools = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +92,9 @@ class ServerState:
         with self._counted(n_answers):
             async with AsyncExitStack() as held:
                 use = held.enter_async_context(self.pool.use(name, loads=self.pool.limits.loads_on_demand))
-                yield await (use if request is None else unless_gone(use, request, lambda: None))
+                found = await (use if request is None else unless_gone(use, request, lambda: None))
+                await self.modules.put_back(found)
+                yield found
 
     @contextmanager
     def _counted(self, n: int) -> Iterator[None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeinfer.app.chat.beginning import Beginning, TypedAhead
+from edgeinfer.app.chat.chat_modules import ChatModules
 from edgeinfer.app.opening.loading import answer_options
 from edgeinfer.settings import Settings, find_option, load_settings, read_value
 
@@ -73,6 +74,8 @@ class AppState:
     folder: Path
     """Folder for the app's histories."""
     snapshots: Snapshots | None = None
+    modules: ChatModules = field(default_factory=ChatModules)
+    """Files that stand before the first question of chats."""
     tools: ChatTools | None = None
     """Tools that answers may call; None if chats have no MCP servers."""
     model: EngineModel | None = None

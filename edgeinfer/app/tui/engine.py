@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.model_info import ModelInfo
     from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.requests.conversation import Messages
+    from edgeinfer.engine.requests.named_modules import NamedModules
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
     from edgeinfer.models.text.answer_reader import AnswerReader
@@ -121,6 +122,9 @@ class EngineModel(Protocol):
 
     @property
     def info(self) -> ModelInfo: ...
+
+    @property
+    def modules(self) -> NamedModules: ...
 
     def session(self) -> ModelSession: ...
 

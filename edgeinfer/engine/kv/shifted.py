@@ -22,10 +22,11 @@ class ShiftedTokens:
     def __init__(self, cache: KVCache, lane: Lane, turner: KeyTurner) -> None:
         self._cache, self._lane, self._turner = cache, lane, turner
 
-    def append(self, sequence: int, donor: int, first: int, n_tokens: int) -> bool:
+    def append(self, sequence: int, donor: int, first: int, n_tokens: int, *, temperature: float = 1.0) -> bool:
         """Continue a sequence with `n_tokens` tokens that a donor, another sequence, has cached from `first` on.
 
-        Returns whether it could: layers with a window may no longer have what they would need of these tokens. Raises
+        Returns whether it could: layers with a window may no longer have what they would need of these tokens.
+        `temperature` divides the scores that later tokens give to them, where all columns of keys are rotated. Raises
         ContextOverflow and DoesNotFit. Unless it could, the sequence has no more tokens than before.
         """
         cache, n_before = self._cache, self._cache.n_cached(sequence)
@@ -41,7 +42,7 @@ class ShiftedTokens:
             order = np.arange(n_tokens, dtype=np.int32)
             sources = table_slots(cache.pages(donor).tolist(), order + np.int32(first))
             targets = table_slots(cache.pages(sequence).tolist(), order + np.int32(n_before))
-            self._turner.turn_slots(sources, targets, n_before - first, n_unseen)
+            self._turner.turn_slots(sources, targets, n_before - first, n_unseen, 1 / temperature)
         except BaseException:  # or a signal handler raised
             cache.truncate(sequence, n_before)
             raise

@@ -39,7 +39,7 @@ def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | No
     Reserves `max_tokens` for the answer, at most a quarter of the context. Raises ContextOverflow if the system
     messages and the last turn alone exceed the context, BadSetting for invalid messages.
     """
-    chat = _checked(messages)
+    chat = checked(messages)
     quarter = max(1, n_context // 4)
     n_most = n_context - min(quarter if max_tokens is None else max_tokens, quarter)
     prompt = tuple(render(chat))
@@ -68,7 +68,7 @@ def whole(messages: Messages, render: Render, n_context: int) -> FittedPrompt:
 
     Raises ContextOverflow if it is longer than the context, BadSetting for invalid messages.
     """
-    prompt = tuple(render(_checked(messages)))
+    prompt = tuple(render(checked(messages)))
     if len(prompt) > n_context:
         raise ContextOverflow(
             f"the conversation has {len(prompt)} tokens and the context holds {n_context}; "
@@ -79,7 +79,7 @@ def whole(messages: Messages, render: Render, n_context: int) -> FittedPrompt:
     return FittedPrompt(prompt, 0, ())
 
 
-def _checked(messages: Messages) -> list[Message]:
+def checked(messages: Messages) -> list[Message]:
     """Raises BadSetting unless there is at least one message and each has a role and content."""
     if isinstance(messages, str | bytes | Mapping) or not messages:
         raise BadSetting("a chat needs a list of at least one message: [{'role': 'user', 'content': '…'}]")

@@ -21,16 +21,26 @@ from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
 from edgeinfer.engine.requests.conversation import (
     FittedPrompt,
     Messages,
+    checked,
     fit,
     kept_before_turn,
     split_partial,
     whole,
 )
-from edgeinfer.engine.requests.prompt_rows import MixedPrompt, Piece, PromptRows
+from edgeinfer.engine.requests.module_prompts import (
+    Module,
+    Named,
+    PlacedModules,
+    PromptPiece,
+    listed,
+    marked,
+    named_tokens,
+)
+from edgeinfer.engine.requests.prompt_rows import MixedPrompt, PromptRows
 from edgeinfer.engine.requests.request import NO_SAMPLING, NO_VARIABLES, Options, Request, request_of
 from edgeinfer.engine.requests.told_chat import ChatOptions, ChatTeller, Known
 from edgeinfer.engine.requests.tool_use import ToolUse
-from edgeinfer.errors import BadSetting, BadTemplate
+from edgeinfer.errors import BadSetting, BadTemplate, UnknownKey
 from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.thought_formats import ThoughtFormat
@@ -45,6 +55,15 @@ OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt",
 """Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
 
+_HERE = "\ue000"
+"""Stands for the first question of a conversation."""
+
+
+def no_modules(name: str) -> Module:
+    """Raise UnknownKey: there are no modules."""
+    raise UnknownKey(f"there is no module {name!r}: this model has no modules")
+
+
 def nothing_known(head: Sequence[int]) -> Sequence[int]:
     """Return (): no text was read."""
     return ()
@@ -56,8 +75,9 @@ class Prompts:
 
     `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options. `adapters`: the LoRA
     adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
-    `system`: the system prompt of chats that have none. `marks_turns`: requests say where their turn begins. `reuse`: what requests that do not say may use of the cache;
-    `kept_exact`: why it cannot be more than the same beginning.
+    `system`: the system prompt of chats that have none. `marks_turns`: requests say where their turn begins. `reuse`:
+    what requests that do not say may use of the cache; `kept_exact`: why it cannot be more than the same beginning.
+    `module`: finds modules by name.
     """
 
     tokenizer: Tokenizer
@@ -71,6 +91,7 @@ class Prompts:
     marks_turns: bool = False
     reuse: Reuse = "exact"
     kept_exact: str = ""
+    module: Named = no_modules
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -81,21 +102,22 @@ class Prompts:
         """The request for a conversation, given whole; drops its oldest turns if it is too long and that is allowed.
 
         If the last message is the assistant's, the answer continues its text, which is built from `known` tokens as far
-        as they agree with it. Raises ContextOverflow, BadTemplate, BadSetting.
+        as they agree with it. Raises ContextOverflow, BadTemplate, BadSetting, UnknownKey.
         """
         if self.stops and not options.get("stop"):
             options = {**options, "stop": self.stops}
-        told = self._told(options)
+        conversation, told = self._marked(messages, options)
         tools = told.tools
 
         def tokens(shortened: Sequence[Message]) -> list[int]:
-            return self._teller.tokens(shortened, known, told)
+            return self._teller.tokens(told.modules.placed_first(shortened), known, told)
 
         if options.get("keeps_all"):
-            fitted = whole(messages, tokens, self.n_context)
+            fitted = whole(conversation, tokens, self.n_context)
         else:
-            fitted = fit(messages, tokens, self.n_context, options.get("max_tokens"))
-        partial = split_partial([Message.of(message) for message in messages])[1]
+            fitted = fit(conversation, tokens, self.n_context, options.get("max_tokens"))
+        partial = split_partial(conversation)[1]
+        modules = PlacedModules.of(fitted.prompt, tuple(told.modules.modules.values()))
         request = request_of(
             fitted.prompt,
             self.with_tokens(options),
@@ -104,12 +126,13 @@ class Prompts:
             tools=tools,
             author=self.sampling,
             scales=self.adapters.scales_of(options.get("lora")),
+            modules=modules,
             reuse=self._reuse(options),
         )
-        opened = not partial and self._opens_thought(fitted.prompt)
+        opened = not partial and self._opens_thought(request.ids)
         constraint = self._after_thoughts(self._constraint(options, tools), tools, options, opened)
-        remarks = _remarks(self._teller.new_marks(messages), told.parse_special)
-        turn_start = self._turn_start(fitted, messages, told) if self.marks_turns else 0
+        remarks = _remarks(self._teller.new_marks(conversation), told.parse_special) + request.remarks
+        turn_start = self._turn_start(fitted, conversation, told) if self.marks_turns else 0
         return replace(
             request,
             constraint=constraint,
@@ -127,6 +150,11 @@ class Prompts:
         except BadTemplate:  # of templates that refuse a system message alone
             head = ()
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(fitted.prompt, head, strict=False)))
+
+    def _marked(self, messages: Messages, options: Options) -> tuple[Sequence[Message], ChatOptions]:
+        """A conversation with marks in place of its modules, and how it is told. Raises BadSetting, UnknownKey."""
+        told, modules = marked(checked(messages), options.get("modules", ()), self.module)
+        return told, replace(self._told(options), modules=modules)
 
     def _told(self, options: Options) -> ChatOptions:
         """How options have a conversation told. Raises BadSetting."""
@@ -181,29 +209,39 @@ class Prompts:
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
         """The prompt of a conversation, and what was left out of it. Raises as `chat`."""
+        found, told = self._marked(messages, {})
         return fit(
-            messages,
-            lambda shortened: self._teller.tokens(shortened, nothing_known, _PLAIN_CHAT),
+            found,
+            lambda shortened: self._teller.tokens(shortened, nothing_known, told),
             self.n_context,
             max_tokens,
         )
 
-    def text(self, text: str | Sequence[Piece], options: Options) -> Request:
-        """The request for a text to continue as it is, or for its tokens, possibly with rows of numbers among them.
+    def text(self, text: str | Sequence[PromptPiece], options: Options) -> Request:
+        """The request for a text to continue as it is, or for its tokens, possibly with rows or modules among them.
 
         Special tokens spelled in the text become those tokens, unless the option `parse_special` is False. Raises
-        BadSetting; UnsupportedModel and ContextOverflow for rows that the model cannot take.
+        BadSetting, UnknownKey; UnsupportedModel and ContextOverflow for rows that the model cannot take.
         """
-        mixed = None
+        placed = [self.module(name) for name in listed(options.get("modules", ()))]
+        first, mixed = [token for module in placed for token in module.names], None
         if isinstance(text, str):
             prompt = self.tokenizer.encode(text, parse_special=options.get("parse_special", True))
             if self.tokenizer.vocabulary.add_eos:  # a text to continue has no end yet
                 prompt.pop()
         else:
-            prompt = self.checked([piece for piece in text if not isinstance(piece, PromptRows)])
-            if len(prompt) < len(text):
-                mixed = MixedPrompt.of(text, self.inputs, self.n_context)
+            pieces = [piece for piece in text if not isinstance(piece, Module)]
+            prompt = self.checked([piece for piece in pieces if not isinstance(piece, PromptRows)])
+            placed += [piece for piece in text if isinstance(piece, Module)]
+            if len(prompt) < len(pieces):
+                if placed:
+                    raise BadSetting("a prompt can have rows of numbers or modules, not both")
+                mixed = MixedPrompt.of(pieces, self.inputs, self.n_context)
                 prompt = list(mixed.tokens)
+            elif len(pieces) < len(text):
+                prompt = [token for piece in text for token in named_tokens(piece)]
+        start = self._n_before_text(prompt)
+        prompt[start:start] = first
         return request_of(
             tuple(prompt),
             self.with_tokens(options),
@@ -212,8 +250,24 @@ class Prompts:
             mixed=mixed,
             author=self.sampling,
             scales=self.adapters.scales_of(options.get("lora")),
+            modules=PlacedModules.of(prompt, placed),
             reuse=self._reuse(options),
         )
+
+    def _n_before_text(self, prompt: Sequence[int]) -> int:
+        """How many tokens stand before every text."""
+        vocabulary = self.tokenizer.vocabulary
+        return int(vocabulary.add_bos and list(prompt[:1]) == [vocabulary.bos_id])
+
+    @cached_property
+    def beginning(self) -> tuple[int, ...]:
+        """What conversations begin with, up to the first question; or, where that fails, texts."""
+        try:
+            text = self._teller.text([Message("user", _HERE)], _PLAIN_CHAT)
+            found = self.tokenizer.encode_rendered(text.partition(_HERE)[0])
+        except BadTemplate:
+            found = self.tokenizer.encode("")[:1]
+        return tuple(found or self.tokenizer.encode("\n", add_special=False))
 
     def with_tokens(self, options: Options) -> Options:
         """Options whose `logit_bias` names tokens by number: a text stands for each of its tokens.
@@ -276,16 +330,17 @@ class Prompts:
         `begins_answer`: it ends with the beginning of an answer.
         """
         used = ToolUse.of(tools, "auto", True, self.template)
-        told = ChatOptions(used, _checked_variables(variables), begins_answer=begins_answer)
-        return self._teller.text(messages, told)
+        found, modules = marked(checked(messages), (), self.module)
+        told = ChatOptions(used, _checked_variables(variables), begins_answer=begins_answer, modules=modules)
+        return self._teller.text(found, told)
 
     def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
         """The number of tokens of a conversation with these options, whether it fits or not.
 
         Raises BadTemplate, BadSetting.
         """
-        told = _PLAIN_CHAT if options is None else self._told(options)
-        return len(self._teller.tokens([Message.of(message) for message in messages], nothing_known, told))
+        found, told = self._marked(messages, {} if options is None else options)
+        return len(self._teller.tokens(told.modules.placed_first(found), nothing_known, told))
 
 
 def _remarks(marks: Sequence[str], parse_special: bool) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict
 
 from edgeinfer.engine.requests.adapters import AdapterScales, Scales
 from edgeinfer.engine.requests.constrained.constraints import Constraint
+from edgeinfer.engine.requests.module_prompts import PlacedModules
 from edgeinfer.engine.requests.prompt_rows import MixedPrompt
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.requests.tool_use import ToolUse
@@ -25,9 +26,7 @@ from edgeinfer.steps import Progress, no_progress
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "after_sampling", "schema", "grammar", "regex", "keeps_all"),
     *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora", "parse_special"),
-    "ignore_eos",
-    "scored_from",
-    "reuse",
+    *("ignore_eos", "scored_from", "reuse", "modules"),
 )
 
 MOST_LOGPROBS = 20
@@ -65,7 +64,8 @@ class Options(TypedDict, total=False):
     tokens with which an answer ends are forbidden, so that it goes on to a limit or a stop text. scored_from: return
     log probabilities of the prompt's tokens too, from this one on (1: of all but the first, which nothing precedes).
     reuse: "shifted" takes text that was read at another position from there, after which the answer is not exact;
-    "exact" does not. By default as the model was loaded.
+    "exact" does not. By default as the model was loaded. modules: names of modules (`LLM.modules`) to stand before the
+    first question, or at the beginning of a text; the answer is not exact then.
     """
 
     temperature: float
@@ -97,6 +97,7 @@ class Options(TypedDict, total=False):
     ignore_eos: bool
     scored_from: int | None
     reuse: Reuse
+    modules: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,8 @@ class Request:
     ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names of these rows. `scales`: of
     the model's LoRA adapters; () if passes state none. `scored_from`: the first token of the prompt whose log
     probability is wanted, and with it those of all that follow; None: of none. `turn_start`: where the turn of a chat
-    begins that is answered; 0 if that is unknown. `reuse`: what of the cache it may use.
+    begins that is answered; 0 if that is unknown. `reuse`: what of the cache it may use. `modules`: those in the
+    prompt, if any; `prompt` has the names of their tokens.
     """
 
     prompt: tuple[int, ...]
@@ -132,12 +134,25 @@ class Request:
     scales: Scales = ()
     scored_from: int | None = None
     turn_start: int = 0
+    modules: PlacedModules | None = None
     reuse: Reuse = "exact"
 
     @property
     def shareable(self) -> tuple[int, ...]:
         """The part of the prompt that others may have read; its last token is read in any case."""
         return self.prompt if self.scored_from is None else self.prompt[: self.scored_from]
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The prompt with the ids of what it has in modules; rows stay as they are named."""
+        return self.prompt if self.modules is None else self.modules.ids
+
+    @property
+    def own_ids(self) -> list[int] | None:
+        """The ids of the prompt, in a new list, if not all of its tokens are ids; rows have none."""
+        if self.mixed is not None:
+            return self.mixed.ids
+        return None if self.modules is None else list(self.modules.ids)
 
     def reader(self) -> AnswerReader | None:
         """A new reader of the answer; None if it has neither thoughts nor calls."""
@@ -159,6 +174,11 @@ class Request:
                 f"scored_from cannot be {self.scored_from}: log probabilities are those of token ids after the first, "
                 "so it must be 1 or more, and the prompt must have no rows of numbers"
             )
+        if self.scored_from is not None and self.modules is not None and self.scored_from <= self.modules.stop:
+            raise BadSetting(
+                f"scored_from cannot be {self.scored_from}: modules are not read with the prompt, so only tokens after "
+                f"the first that follows them can be scored: from {self.modules.stop + 1} on"
+            )
         if len(self.prompt) > n_context:
             raise ContextOverflow(
                 f"the prompt has {len(self.prompt)} tokens and the context holds {n_context}; shorten it, "
@@ -179,6 +199,7 @@ def request_of(
     mixed: MixedPrompt | None = None,
     author: Mapping[str, float] = NO_SAMPLING,
     scales: Scales = (),
+    modules: PlacedModules | None = None,
     reuse: Reuse = "exact",
 ) -> Request:
     """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options.
@@ -206,7 +227,9 @@ def request_of(
         mixed=mixed,
         scales=scales,
         scored_from=options.get("scored_from"),
-        reuse=reuse,
+        remarks=() if modules is None else (modules.remark,),
+        modules=modules,
+        reuse="exact" if modules is not None else reuse,
     )
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from edgeinfer.engine.requests.conversation import ASSISTANT, SYSTEM_ROLES, Messages, partial_tokens, split_partial
+from edgeinfer.engine.requests.module_prompts import NO_MODULES, Module, ModuleMarks
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.answer_reader import AnswerReader
@@ -29,13 +30,14 @@ Known = Callable[[Sequence[int]], Sequence[int]]
 class ChatOptions:
     """How a conversation is told. `parse_special`: special tokens spelled in its texts become those tokens.
 
-    `begins_answer`: the text ends with the beginning of an answer.
+    `begins_answer`: the text ends with the beginning of an answer. `modules`: those whose marks the messages have.
     """
 
     tools: ToolUse | None
     variables: Mapping[str, Any]
     parse_special: bool = False
     begins_answer: bool = True
+    modules: ModuleMarks = NO_MODULES
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,10 @@ class ChatTeller:
         """The text of a conversation."""
         before, partial = split_partial([Message.of(message) for message in messages])
         text, stand_ins = self._text(before, options)
-        text = stand_ins.shown(text)
+        text = "".join(
+            self.tokenizer.decode(part.tokens) if isinstance(part, Module) else part
+            for part in options.modules.split(stand_ins.shown(text))
+        )
         return "".join(self._with_closed_thought(text, partial)) if partial else text
 
     def tokens(self, messages: Sequence[Message], known: Known, options: ChatOptions) -> list[int]:
@@ -64,11 +69,23 @@ class ChatTeller:
         text, stand_ins = self._text(before, options)
         if partial:
             text, partial = self._with_closed_thought(text, partial)
-        head = self.tokenizer.encode_rendered(text, stand_ins)
+        head = self._head(text, stand_ins, options.modules)
         if not partial:
             return head
         kept = None if options.parse_special else self._answer_marks
         return head + partial_tokens(self.tokenizer, head, partial, known(head), kept)
+
+    def _head(self, text: str, stand_ins: StandIns, modules: ModuleMarks) -> list[int]:
+        """The tokens of a rendered text, with the names of modules in place of their marks."""
+        first, *parts = modules.split(text)
+        assert isinstance(first, str)
+        tokens = self.tokenizer.encode_rendered(first, stand_ins)
+        for part in parts:
+            if isinstance(part, Module):
+                tokens += part.names
+            else:
+                tokens += self.tokenizer.encode(part, add_special=False, goes_on=True, stand_ins=stand_ins)
+        return tokens
 
     def new_marks(self, messages: Messages) -> list[str]:
         """The special tokens that are spelled in what was said since the last answer."""

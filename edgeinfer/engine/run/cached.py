@@ -41,6 +41,8 @@ class CachedSequence:
         """Whether its KV cache was given up, so that its text must be evaluated again."""
         self.turn_start = 0
         """Where the turn of the chat begins that is being answered; 0 if that is unknown."""
+        self.is_held = False
+        """Whether nobody may take its memory, though it is not running."""
         self._stop_current: Callable[[], None] | None = None
         self.stopped: StopFlag | None = None
         """The stop flag of the running generation."""
@@ -96,8 +98,8 @@ class CachedSequence:
 
     @property
     def rests(self) -> bool:
-        """Whether it holds memory while no generation is running."""
-        return self._stop_current is None and bool(self._tokens)
+        """Whether it holds memory that others may have, as no generation is running."""
+        return self._stop_current is None and bool(self._tokens) and not self.is_held
 
     @property
     def n_context(self) -> int:

@@ -16,6 +16,7 @@ from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.prefixes.kept import DiskPrefixes
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.scheduler.module_places import ModulePlaces
 from edgeinfer.engine.scheduler.retained import Prefixes, SwapSpace, is_being_read
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.shifted_reuse import ShiftedReuse
@@ -49,6 +50,8 @@ class Admission:
         self.shifted = ShiftedReuse(pool)
         self.on_disk: DiskPrefixes | None = None
         """Prefixes that outlive the memory; None: none do."""
+        self.modules: ModulePlaces | None = None
+        """Modules that prompts may have; None: none may."""
         self._entered: dict[ScheduledSequence, None] = {}  # in order
         self._arrivals: deque[ScheduledSequence] = deque()
         self.waiting: list[ScheduledSequence] = []
@@ -135,6 +138,8 @@ class Admission:
     def close(self) -> None:
         """End all answers, and drop the cached prefixes and the swap space."""
         self.end_all()
+        if self.modules is not None:
+            self.modules.close()
         self.prefixes.close()
         self.swap.close()
 
@@ -165,6 +170,8 @@ class Admission:
                 if n_for_prefix == self._most_active:
                     return  # nothing more can start until that prefix has been read
                 continue
+            if self._waits_for_modules(sequence):
+                continue
             if not self._make_room_for(sequence, now_s):
                 return
             sequence.go_on(now_s)
@@ -176,6 +183,8 @@ class Admission:
         try:
             if sequence.has_begun:
                 self.swap.swap_in(sequence.cached)
+                if self.modules is not None and self.modules.waits(sequence, sequence.cached.n_cached, self.enter):
+                    return  # there was no room for what was swapped out
             else:
                 sequence.has_begun = True
                 request = sequence.request
@@ -232,6 +241,23 @@ class Admission:
             n_cached = max(n_cached, self.prefixes.best(cached, prompt, scales)[1])
         return self.on_disk.is_coming(cached, prompt, scales, n_cached)
 
+    def _waits_for_modules(self, sequence: ScheduledSequence) -> bool:
+        """Whether modules of a prompt are being read for it, or could not be."""
+        request = sequence.request
+        if request.modules is None or self.modules is None:
+            return False
+        if sequence.has_begun:
+            n_cached = self.swap.n_tokens(sequence.cached)
+        else:
+            n_cached = sequence.cached.n_common(request.prompt, request.scales)
+            if sequence.shares_prefix and self.shares:
+                n_cached = max(n_cached, self.prefixes.best(sequence.cached, request.shareable, request.scales)[1])
+        try:
+            return self.modules.waits(sequence, n_cached, self.enter)
+        except Exception as reason:
+            self.fail(sequence, reason, alone=True)
+            return True
+
     def _make_room_for(self, sequence: ScheduledSequence, now_s: float) -> bool:
         """Whether an answer can start, if need be by preempting less important ones; does so."""
         own_rank = sequence.rank(now_s)
@@ -261,13 +287,17 @@ class Admission:
         while self._pool.executor.n_free_pages < n_pages and self.prefixes.give_up():
             pass
 
+    def give_up(self) -> bool:
+        """Free memory of a finished answer, or of an idle session; returns whether there was any."""
+        return self.prefixes.give_up() or self._pool.make_room(())
+
     def find_room(self, works: Collection[ScheduledSequence]) -> bool:
         """Free memory: first of finished answers, then of idle sessions, then of one answer, which is preempted.
 
         `works`: answers of the pass that needs the memory; answers under way in another pass keep theirs. Returns
         whether any memory was freed.
         """
-        if self.prefixes.give_up() or self._pool.make_room(()):
+        if self.give_up():
             return True
         under_way = [sequence for sequence in self.active if sequence.work is not None and sequence not in works]
         able = [sequence for sequence in self.active if sequence not in under_way]
@@ -310,6 +340,8 @@ class Admission:
         self.swap.drop(sequence.cached)
         if self.on_disk is not None:
             self.on_disk.forget(sequence.cached)
+        if self.modules is not None:
+            self.modules.release(sequence)
 
     def _release(self, sequence: ScheduledSequence) -> None:
         """Leave the cached tokens of an answer to others, or to its owner."""

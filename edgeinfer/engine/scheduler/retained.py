@@ -201,6 +201,11 @@ class SwapSpace:
         """Bytes held in RAM."""
         return sum(swapped.n_bytes for swapped in self._swapped.values() if swapped.state is not None)
 
+    def n_tokens(self, cached: CachedSequence) -> int:
+        """How many tokens of a sequence are saved."""
+        swapped = self._swapped.get(cached)
+        return 0 if swapped is None else len(swapped.tokens)
+
     def swap_out(self, cached: CachedSequence) -> None:
         """Free a sequence's memory, and save its contents if there is room."""
         self.drop(cached)

@@ -190,6 +190,8 @@ class Scheduler:
     ) -> BatchWork | None:
         """What an answer wants evaluated; an error there fails this answer alone."""
         try:
+            if self.admission.modules is not None:
+                most_tokens = self.admission.modules.place(sequence, most_tokens)
             if drafted is None:
                 most_tokens = self.admission.shifted.advance(sequence, most_tokens)
             sequence.work = sequence.next_work(most_tokens, started, drafted)

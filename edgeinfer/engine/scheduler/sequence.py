@@ -67,7 +67,7 @@ class ScheduledSequence:
         self.cached, self.request = cached, request
         self.stop_asked = StopFlag()
         self._history = list(request.prompt)
-        self._ids = self._history if request.mixed is None else request.mixed.ids
+        self._ids = self._history if (own := request.own_ids) is None else own
         """The tokens that drafts and penalties see: all that are ids."""
         self._n_room, self._n_vocab = cached.n_context - len(request.prompt), tokenizer.n_tokens
         self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room, cached.pool.finder)
@@ -374,8 +374,8 @@ class ScheduledSequence:
         self.output.add_rest(self.n_generated, ended_itself=self._finish_reason == "stop")
 
     def _measured(self, finish_reason: FinishReason) -> Stats:
-        meter, truncated = self._meter, bool(self.request.notices)
-        notices = self.request.notices + self.request.remarks
+        meter, request, truncated = self._meter, self.request, bool(self.request.notices)
+        notices = request.notices + request.remarks
         if self._ran_full:
             truncated = True
             notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)
@@ -383,9 +383,10 @@ class ScheduledSequence:
         if self._speculator is not None:
             notices += self._speculator.take_notices()
         return Stats(
-            n_prompt=len(self.request.prompt),
+            n_prompt=len(request.prompt),
             n_cached=self.n_reused,
             n_from_disk=self.n_from_disk,
+            n_from_modules=0 if request.modules is None else request.modules.n_tokens,
             n_shifted=self.n_shifted,
             n_generated=self.n_generated,
             finish_reason=finish_reason,

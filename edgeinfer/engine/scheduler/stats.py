@@ -25,8 +25,9 @@ class Stats:
 
     n_prompt: tokens of the prompt, of which n_cached were not evaluated again, n_from_disk of them because an earlier
     answer, maybe of another process, had left them on disk, n_shifted because the same text had been read at another
-    position, so that the answer is not exact (`reuse`). n_generated: tokens of the answer, without the
-    end-of-generation token. steps: passes that gave tokens; accepted_per_step: tokens per such pass.
+    position, n_from_modules because modules had been; no such answer is exact (`reuse`, `modules`). n_generated:
+    tokens of the answer, without the end-of-generation token. steps: passes that gave tokens; accepted_per_step: tokens
+    per such pass.
     truncated: the context cut the conversation or the answer, and `notices` say how. Seconds are wall time, including
     rests. draft: what was drafted, None without speculation. joules: energy that the CPU packages took from the
     beginning of the prompt to the end of the answer, including other programs and waiting but not memory; None if the
@@ -55,6 +56,7 @@ class Stats:
     is_first: bool = False
     step_s: float | None = None
     n_from_disk: int = 0
+    n_from_modules: int = 0
     n_shifted: int = 0
 
     @property

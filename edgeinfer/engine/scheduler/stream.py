@@ -96,8 +96,13 @@ class TextStream:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """The tokens of the prompt."""
+        """The tokens of the prompt, as they are compared with what is cached: rows and modules have names, below 0."""
         return self._sequence.request.prompt
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """The tokens of the prompt, those of modules too; rows have names, below 0."""
+        return self._sequence.request.ids
 
     @property
     def tokens(self) -> tuple[int, ...]:

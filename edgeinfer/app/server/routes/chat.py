@@ -53,7 +53,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
         choices = [_choice(number, each.stream, body, model) for number, each in enumerate(followed)]
         told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0])}
         if body.verbose or state.options.shows_prompts:
-            told["__verbose"] = {"prompt": model.llm.prompts.tokenizer.decode(followed[0].stream.prompt)}
+            told["__verbose"] = {"prompt": model.llm.prompts.tokenizer.decode(followed[0].stream.prompt_ids)}
         return JSONResponse(envelope.record(choices, **told))
 
 

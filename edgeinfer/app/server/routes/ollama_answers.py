@@ -159,7 +159,7 @@ class _Parts:
         (stats,) = state.answered(self._model, [self.stream])
         record = self._frame.last({**content, **self._logprobs()}, stats)
         if isinstance(self._body, GenerateRequest) and not self._body.raw:
-            record["context"] = [*self.stream.prompt, *self.stream.tokens]  # the conversation, to be continued
+            record["context"] = [*self.stream.prompt_ids, *self.stream.tokens]  # the conversation, to be continued
         return record
 
     def _calls(self) -> list[Record]:

@@ -110,6 +110,9 @@ class AnsweringActions(ShowingActions, Queueing):
     def answer_options(self) -> Options:
         """Options of the next answer. With a fixed seed, another answer to the same question uses the next seed."""
         options = self.state.tuning.answer_options
+        modules, model = self.state.modules, self.state.model
+        if modules.texts and model is not None:
+            options["modules"] = modules.names(model.modules)
         seed = options.get("seed")
         if seed is not None and (places := self.chat.places):
             options["seed"] = seed + places[-1].index - 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from textual import work
 from textual.timer import Timer
 
 from edgeinfer.app.tui.actions.showing import ASKING, ShowingActions
@@ -20,10 +21,11 @@ from edgeinfer.app.tui.engine_messages import (
     ModelOpening,
     OpenModelJob,
 )
-from edgeinfer.errors import BadSetting
+from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.app.catalogue.catalogue import Catalogue
+    from edgeinfer.app.tui.engine import EngineModel
     from edgeinfer.app.tui.screens.models import ChosenModel
     from edgeinfer.app.tui.screens.settings import SettingsChanged
 
@@ -87,17 +89,33 @@ class Switching(ShowingActions):
         event.stop()
         self.end_opening()
         self.state.model = event.model
+        self.give_modules(event.model)
         self.composer.recount()
         self.tell_all(event.model.info.notices)
         self.show_figures(None)  # clear the figures of the previous model
         self.show_title()
         self.look_at_context()
 
+    def give_modules(self, model: EngineModel) -> None:
+        """Give a model that was opened the modules of this run."""
+        if self.state.modules.texts:
+            self.put_modules_back(model)
+
+    @work(thread=True, group="modules")
+    def put_modules_back(self, model: EngineModel) -> None:
+        """The same, in a thread."""
+        try:
+            self.state.modules.put_back(model.modules)
+        except EdgeInferError as error:
+            self.app.call_from_thread(self.tell, str(error), is_error=True)
+
     def on_model_failed(self, event: ModelFailed) -> None:
         """The model could not be opened; the previous one, if any, stays in use."""
         event.stop()
         self.end_opening()
         self.state.model = event.model
+        if event.model is not None:
+            self.give_modules(event.model)
         if event.model is not None and self.state.tuning.settings.model.model != event.setting:
             with suppress(BadSetting):  # the settings file may have been broken meanwhile
                 self.state.tuning.put("model", event.setting)

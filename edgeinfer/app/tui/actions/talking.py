@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from textual import work
 
+from edgeinfer.app.chat.chat_modules import adds_module
 from edgeinfer.app.tui.actions.answering import AnsweringActions
 from edgeinfer.app.tui.actions.switching import Switching
 from edgeinfer.app.tui.app_state import needs_reload
@@ -21,6 +22,7 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.settings import find_option
 
 if TYPE_CHECKING:
+    from edgeinfer.app.tui.engine import EngineModel
     from edgeinfer.app.tui.screens.personas import ChosenPersona
 
 
@@ -78,6 +80,25 @@ class Talking(Switching, AnsweringActions):
         later = text and needs_reload(name)
         self.look_at_context()
         return f"{name}: {shown}{', once the model is reloaded with /model' if later else ''}"
+
+    def change_modules(self, argument: str) -> str:
+        """List, add or remove modules; a file is read in a thread."""
+        model = self.state.model
+        if model is None:
+            return "no model is open yet, which would read them"
+        if not adds_module(argument):
+            return self.state.modules.run(argument, model.modules)
+        self.add_module(argument, model)
+        return "reading it …"
+
+    @work(thread=True, group="modules")
+    def add_module(self, argument: str, model: EngineModel) -> None:
+        """Let the model read a file."""
+        try:
+            shown, is_error = self.state.modules.run(argument, model.modules), False
+        except EdgeInferError as error:
+            shown, is_error = str(error), True
+        self.app.call_from_thread(self.tell, shown, is_error=is_error)
 
     @work(thread=True, exclusive=True, group="prompt")
     def action_prompt(self, argument: str = "") -> None:

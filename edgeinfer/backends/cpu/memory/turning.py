@@ -64,15 +64,17 @@ class CpuKeyTurner:
         except UnsupportedModel:
             return None
 
-    def turn_slots(self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0) -> None:
+    def turn_slots(
+        self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0, scale: float = 1.0
+    ) -> None:
         """As `KeyTurner.turn_slots`."""
         sources, targets = np.ascontiguousarray(sources, np.int32), np.ascontiguousarray(targets, np.int32)
         tables = {turn.table for turn in self._turns if turn.table is not None}
-        rotations = {table: self._rotation(table, distance) for table in tables}
+        rotations = {table: self._rotation(table, distance, scale) for table in tables}
         for layer, turn, is_limited in zip(self._layers, self._turns, self._limited, strict=True):
             layer["start"] = n_unseen if is_limited else 0
             layer["first"], layer["half"] = turn.first, 0
-            if distance and turn.table is not None:
+            if (distance or scale != 1) and turn.table is not None:
                 cosines, sines = rotations[turn.table]
                 layer["half"], layer["cosines"], layer["sines"] = len(cosines), address(cosines), address(sines)
         arguments = self._arguments
@@ -83,7 +85,7 @@ class CpuKeyTurner:
             self._tape = Tape([call], self._library)
         self._launch(self._tape)
 
-    def _rotation(self, table: RopeTable, distance: int) -> tuple[Floats, Floats]:
+    def _rotation(self, table: RopeTable, distance: int, scale: float) -> tuple[Floats, Floats]:
         if table not in self._factors:
             self._factors[table] = weights.rope_factors(self._file, table)
-        return rope.turns(table, distance, self._factors[table])
+        return rope.turns(table, distance, self._factors[table], scale)
