@@ -58,9 +58,7 @@ class Executor(Observed):
         `read`: the cache of the model whose keys and values this one attends to, if it has none of its own.
         """
         self._of_lane = has = lane.capabilities
-        self._inputs = replace(
-            inputs, scales=inputs.scales if has.scales else (), budgets=limits.budgets and has.budgets
-        )
+        self._inputs = replace(inputs, scales=inputs.scales if has.scales else (), budgets=has.budgets)
         self.notices, self._device, self._options, self._is_guest = notices, device, options, is_guest
         self._lane: Lane | None = lane
         self._limits, self._fingerprint = limits if has.windows else replace(limits, windows=None), fingerprint
