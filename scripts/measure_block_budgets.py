@@ -5,8 +5,8 @@ the articles of a file of Spec-Bench one after the other, exactly and with each 
 for each budget, a mean over tokens: the Kullback-Leibler divergence of the next token's distribution from the exact one
 in nats, the share of tokens after which another one is likeliest, and perplexities of the text, exact and not;
 of tokens in blocks that leave something out, and of answers: the 63 tokens that follow each 1,024th, which attend to
-everything. With --time, only processor seconds of one worker, of passes at some depths and so of a prompt of --tokens, and
-what part of the exact passes is attention; keys and values are zeros there, which changes no speed.
+everything. With --time, only processor seconds of one worker: of passes at some depths, and so of a prompt of --tokens;
+and what part of the exact passes is attention. Keys and values are zeros there, which changes no speed.
 """
 
 from __future__ import annotations
