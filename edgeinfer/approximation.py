@@ -29,7 +29,10 @@ class Approximation:
 
     def __str__(self) -> str:
         """As the setting spells it."""
-        parts = (None if self.threshold is None else f"{self.threshold:g}", None if self.kv is None else f"kv={self.kv}")
+        parts = (
+            None if self.threshold is None else f"{self.threshold:g}",
+            None if self.kv is None else f"kv={self.kv}",
+        )
         return ",".join(part for part in parts if part is not None)
 
     @classmethod

@@ -122,7 +122,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     ram_bytes    memory for weights, in bytes or as "3GB" or "60%"; if they do not fit, the cpu reads the rest from a
                  bundle file in every pass, with the same answer
     packs        allow writing the bundle file if it is missing
-    approx       not exact, cpu only: skip activations below a number, or attend to about N cached tokens ("kv=N"), or both
+    approx       not exact, cpu only: skip activations below a number; attend to about N cached tokens ("kv=N"); or both
     chat_template
                  name of a built-in template in place of the model's own; or chat_template_file, the path of one
     lora         LoRA adapters: GGUF files, each as "FILE" or "FILE:SCALE", the scale of requests that state none

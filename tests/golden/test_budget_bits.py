@@ -1,4 +1,4 @@
-"""Budgets of attention: the same text with drafts and in batches, that of the exact model where they cover everything."""
+"""Budgets of attention: the same text with drafts and in batches, the exact one where they cover everything."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ def test_a_budget_for_everything_changes_nothing(name: str) -> None:
 def decoded(executor: Executor, tokens: np.ndarray, n_prompt: int, budget: int, size: int) -> np.ndarray:
     """Logits of the tokens after a prompt, `size` at a time and within a budget."""
     sequence, found = executor.create(), []
-    for start, stop in [(0, n_prompt), *((at, min(at + size, len(tokens))) for at in range(n_prompt, len(tokens), size))]:
+    for start, stop in [
+        (0, n_prompt),
+        *((at, min(at + size, len(tokens))) for at in range(n_prompt, len(tokens), size)),
+    ]:
         for first in range(start, stop, executor.limits.max_tokens):
             own = tokens[first : min(stop, first + executor.limits.max_tokens)]
             order = np.arange(len(own), dtype=np.int32)
@@ -134,7 +137,7 @@ def feed(executor: Executor, sequence: int, tokens: np.ndarray, budget: int, las
 def test_what_does_not_read_budgets_says_so(tmp_path: Path) -> None:
     path = DATA / "llama-k.gguf"
     for device in ("null", "cuda", "openvino", "onnx", "cpu,openvino", "llamacpp"):
-        with pytest.raises(EdgeInferError, match="attends to all that is cached.*--device cpu"):
+        with pytest.raises(EdgeInferError, match=r"attends to all that is cached.*--device cpu"):
             load(path, device=device, approx="kv=256")
     with pytest.raises(BadSetting, match="leave out --isolate"):
         load(path, device="cpu", isolate=True, approx="kv=256")

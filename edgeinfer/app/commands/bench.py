@@ -141,7 +141,12 @@ def _conditions(
             require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
     facts = BenchModel(
-        local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, load.kv, load.approximation.threshold,
+        local.name,
+        str(local.path),
+        quant_name(file_header(local.path)),
+        file_bytes,
+        load.kv,
+        load.approximation.threshold,
         load.approximation.kv,
     )
     conditions = Conditions(

@@ -15,8 +15,8 @@ from edgeinfer.backends.base import Limits, kind_of, require_kv
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.errors import BadGGUF, BadSetting
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.operands import SLOTS_IN_PASS, Windows
+from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
@@ -58,7 +58,9 @@ def with_budget(limits: Limits, spec: ModelSpec | None, kv_budget: int | None) -
     if spec is None or not spec.is_causal or all(op.window is not None for op in ops):
         what = "reads texts as a whole" if ops and spec is not None and not spec.is_causal else "keeps a window of it"
         name = "this model" if spec is None else spec.architecture
-        raise BadSetting(f"approx kv={kv_budget} has nothing to leave out of what is cached: {name} {what}; leave it out")
+        raise BadSetting(
+            f"approx kv={kv_budget} has nothing to leave out of what is cached: {name} {what}; leave it out"
+        )
     return replace(limits, budgets=True, kv_budget=kv_budget)
 
 

@@ -100,9 +100,7 @@ class CpuLane:
         self._kv_places = slot_copying(self._kv.pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
         self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal, scales=spec.scales)
-        self._lowering = CpuLowering(
-            spec, file, limits, packed, self._kv, self._step, worker_pool.n_workers, sections
-        )
+        self._lowering = CpuLowering(spec, file, limits, packed, self._kv, self._step, worker_pool.n_workers, sections)
         self._packed, self._buffers = packed, self._lowering.buffers
         self._embedded = None if embed is None else self._buffers.arrays[embed.out]
         further = [op for op in spec.ops() if isinstance(op, TokenRows)]
@@ -150,7 +148,13 @@ class CpuLane:
     def capabilities(self) -> LaneCapabilities:
         memories = self.states, self.windows
         return LaneCapabilities(
-            *memories, workers=self, op_times=self, peaks=self, buffers=self, cutting=self, scales=True,
+            *memories,
+            workers=self,
+            op_times=self,
+            peaks=self,
+            buffers=self,
+            cutting=self,
+            scales=True,
             budgets=self._summaries is not None,
         )
 
