@@ -220,12 +220,12 @@ class DraftRounds:
         if not chosen:
             self._n_unasked += 1
             return False
-        self._n_unasked = 0
         try:
             self._follow(chosen, offers, room)
         finally:
             for each in chosen:
                 each.follower.finish()
+        self._n_unasked = 0 if self._token_s else UNASKED  # a first round may say nothing of what others take
         return any(each.chain.n_rows for each in chosen)
 
     def _follow(self, chosen: Sequence[Offer], offers: Sequence[Offer], room: DraftRoom) -> None:
