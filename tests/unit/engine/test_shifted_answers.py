@@ -130,9 +130,12 @@ def test_what_cannot_be_moved_is_refused_with_the_reason() -> None:
         ("lfm2-q8_0", "states sum up the whole text"),
     ):
         with pytest.raises(UnsupportedModel, match=reason):
-            opened(name)
-        with opened(name, reuse="exact") as llm, pytest.raises(BadSetting, match="cannot be shifted: cached keys of"):
-            asked(llm, OLD, reuse="shifted")
+            opened(name, n_context=96)
+        with (
+            opened(name, reuse="exact", n_context=96) as llm,
+            pytest.raises(BadSetting, match="cannot be shifted: cached keys of"),
+        ):
+            asked(llm, "Hi", reuse="shifted")
     with pytest.raises(BadSetting, match="onnx moves no cached tokens: use --device cpu"):
         opened(device="onnx")
     with pytest.raises(UnsupportedModel, match="process of its own"):
