@@ -160,9 +160,8 @@ def prompts(llm: LLM, questions: Path, n_cases: int) -> list[tuple[list[int], li
     documents = [text for text in texts if len(text) > 2000]
     found = []
     for number, (lines, asked) in enumerate(list(product(LINES, ASKED))[:n_cases]):
-        body = "\n\n".join(
-            f"Document {place + 1}:\n{documents[(3 * number + place) % len(documents)]}" for place in range(3)
-        )
+        chosen = [documents[(2 * number + place) % len(documents)] for place in range(2)]
+        body = "\n\n".join(f"Document {place}:\n{document}" for place, document in enumerate(chosen, 1))
         pair = []
         for line in lines:
             system = "\n".join(["You help with documents.", *([line] if line else []), "Be brief and exact.", "", body])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Limits
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.reference import ReferenceDevice, ReferenceLane
 from edgeinfer.errors import UnsupportedModel
@@ -94,7 +94,7 @@ def test_what_cannot_be_turned_is_refused_by_name() -> None:
 def test_the_cpu_goes_on_from_turned_keys_as_the_reference_does(name: str, kv: KVKind) -> None:
     golden, n_read, n_moved = Golden.read(name), 60, 37
     found: dict[str, list[Floats]] = {}
-    for device in (CpuDevice(), ReferenceDevice("int8", kv)):
+    for device in (CpuDevice(DeviceOptions(n_workers=2)), ReferenceDevice("int8", kv)):
         with Player(device, golden, kv=kv) as player:
             player.feed(golden.tokens[:n_read])
             places = np.arange(9, 9 + n_moved)
