@@ -59,8 +59,8 @@ def run(
         typer.Option(
             "--module",
             metavar="NAME=FILE",
-            help="Put a text file before the question, read by itself and kept for later runs in any place and order; the "
-            "answer is approximate. Repeatable.",
+            help="Put a text file before the question, read by itself, so that later runs can have it in any order; "
+            "the answer is approximate. Repeatable.",
         ),
     ] = None,
     mcp: Annotated[
