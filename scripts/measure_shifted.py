@@ -36,7 +36,10 @@ LINES = (
     ("Today is Monday, 3 November 2025.", "Today is Saturday, 29 November 2025, and it is snowing."),
     ("The user is called Alice.", "The user is called Bartholomew Montgomery."),
     ("You are a helpful assistant. You answer in English.", "You are a pirate. You answer as a pirate would."),
-    ("Working directory: /home/alice/src/parser", "Working directory: /tmp/build/release-4 (branch main, 3 files changed)"),
+    (
+        "Working directory: /home/alice/src/parser",
+        "Working directory: /tmp/build/release-4 (branch main, 3 files changed)",
+    ),
     ("", "Session 41 began 12 minutes ago; the user has asked 3 questions."),
 )
 ASKED = (
@@ -157,7 +160,8 @@ def prompts(llm: LLM, questions: Path, n_cases: int) -> list[tuple[list[int], li
     documents = [text for text in texts if len(text) > 2000]
     found = []
     for number, (lines, asked) in enumerate(list(product(LINES, ASKED))[:n_cases]):
-        body = "\n\n".join(f"Document {place + 1}:\n{documents[(3 * number + place) % len(documents)]}" for place in range(3))
+        chosen = [documents[(2 * number + place) % len(documents)] for place in range(2)]
+        body = "\n\n".join(f"Document {place}:\n{document}" for place, document in enumerate(chosen, 1))
         pair = []
         for line in lines:
             system = "\n".join(["You help with documents.", *([line] if line else []), "Be brief and exact.", "", body])
@@ -183,7 +187,8 @@ def main() -> None:
         for number, (old, new) in enumerate(cases):
             measured(llm, old, new, results)
             print(f"{number + 1} of {len(cases)}", flush=True)
-    print(f"{'':26}{'read':>7}{'s':>7}{'mean KL':>10}{'median':>10}{'99 %':>10}{'same top':>10}{'same of ' + str(ANSWER):>12}")
+    heads = f"{'mean KL':>10}{'median':>10}{'99 %':>10}{'same top':>10}{'same of ' + str(ANSWER):>12}"
+    print(f"{'':26}{'read':>7}{'s':>7}{heads}")
     for name, each in results.items():
         kl = np.array(each.kl)
         print(

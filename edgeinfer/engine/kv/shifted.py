@@ -61,5 +61,7 @@ class ShiftedTokens:
         seen = cache.pages(donor)[(first + n_unseen) // PAGE : -(-(first + n_tokens) // PAGE)]
         if not windows.have_places(seen.tolist()):
             return None
+        if n_unseen and n_before % PAGE:  # a page of which such layers would have the beginning alone
+            windows.drop(int(cache.pages(sequence)[n_before // PAGE]))
         windows.tell(memory)
         return n_unseen

@@ -100,6 +100,7 @@ class Options(TypedDict, total=False):
     modules: Sequence[str]
 
 
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to continue, and how.

@@ -138,9 +138,7 @@ class CachedSequence:
         if current is not None:
             current()
 
-    def keep_prefix(
-        self, prompt: Sequence[int], scales: tuple[float, ...] | None = None, *, exact: bool = True
-    ) -> int:
+    def keep_prefix(self, prompt: Sequence[int], scales: tuple[float, ...] | None = None, *, exact: bool = True) -> int:
         """Keep the cached prefix of a prompt, except its last token, and drop the rest; returns the tokens kept.
 
         Keeps fewer where the model's state cannot be restored at that position, and none that were read with other
@@ -351,7 +349,8 @@ class CachedSequence:
         """
         shifted, n_before = self.pool.executor.capabilities.shifted, self.n_exact
         if shifted is None:
-            raise UnsupportedModel(f"{self.pool.executor.device} moves no cached tokens of this model: use --reuse exact")
+            device = self.pool.executor.device
+            raise UnsupportedModel(f"{device} moves no cached tokens of this model: use --reuse exact")
         try:
             is_done = shifted.append(self.settle(), donor.sequence, first, n_tokens)
         except BaseException:

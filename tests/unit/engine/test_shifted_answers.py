@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,11 @@ FAMILIES = ("llama-q8_0", "qwen3-q4_0", "minicpm3-q8_0", "gemma3-q8_0", "cohere2
 
 
 @pytest.fixture(autouse=True)
-def small_windows(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_windows(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep few positions behind a window, and nothing where users keep it, however full this machine's disk is."""
     monkeypatch.setattr(limits, "LEAST_BEHIND", 64)
     monkeypatch.setattr(limits, "BEHIND_SHARE", 0.0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 10**11, 9 * 10**11))
-    yield
 
 
 def opened(name: str = "llama-q8_0", **options: Any) -> LLM:
@@ -132,9 +130,12 @@ def test_what_cannot_be_moved_is_refused_with_the_reason() -> None:
         ("lfm2-q8_0", "states sum up the whole text"),
     ):
         with pytest.raises(UnsupportedModel, match=reason):
-            opened(name)
-        with opened(name, reuse="exact") as llm, pytest.raises(BadSetting, match="cannot be shifted: cached keys of"):
-            asked(llm, OLD, reuse="shifted")
+            opened(name, n_context=96)
+        with (
+            opened(name, reuse="exact", n_context=96) as llm,
+            pytest.raises(BadSetting, match="cannot be shifted: cached keys of"),
+        ):
+            asked(llm, "Hi", reuse="shifted")
     with pytest.raises(BadSetting, match="onnx moves no cached tokens: use --device cpu"):
         opened(device="onnx")
     with pytest.raises(UnsupportedModel, match="process of its own"):

@@ -148,7 +148,12 @@ def test_a_page_may_be_filled_that_has_been_read(
     """Targets that were the sources of earlier pairs: a text moves along its own pages."""
     pool, how = stored(library, kind, (16, 16), 2, monkeypatch), KeyTurn(TABLE)
     sources = np.concatenate([np.arange(700, 717), np.arange(300, 364)]).astype(np.int32)
-    targets = np.concatenate([np.arange(1, 18), np.arange(640, 704), ]).astype(np.int32)
+    targets = np.concatenate(
+        [
+            np.arange(1, 18),
+            np.arange(640, 704),
+        ]
+    ).astype(np.int32)
     wanted = expected(pool, how, sources, -3)
     turn(library, kind, [(pool, how, 0)], (sources, targets), -3)
     for found, each in zip(storing.held(pool, targets), wanted, strict=True):
