@@ -109,8 +109,8 @@ def _answer(
     from edgeinfer.app.opening.loading import answer_options, open_llm, record_speed
     from edgeinfer.app.progress import ProgressLine
 
-    room = {"n_sessions": 2} if shown.modules else {}  # for modules as they were read, and as they are placed
-    with _tools(tool_servers) as toolbox, open_llm(settings, **room) as llm, ProgressLine() as progress:
+    opened = partial(open_llm, n_sessions=2) if shown.modules else open_llm  # modules as they were read, and placed
+    with _tools(tool_servers) as toolbox, opened(settings) as llm, ProgressLine() as progress:
         print_notices(llm.info.notices)
         wanted = answer_options(settings) | {"stop": stop, "progress": progress}
         for name, said in shown.modules.items():

@@ -100,7 +100,6 @@ class Options(TypedDict, total=False):
     modules: Sequence[str]
 
 
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to continue, and how.
