@@ -292,13 +292,13 @@ def _fitting(
 
     Raises DoesNotFit if memory is short.
     """
-    file, spec = subject.file, subject.spec
+    file, spec, notices = subject.file, subject.spec, told_of_reuse(subject, options)
     metadata, tensors = file.metadata, file.tensors
     if spec is None:
         trained = metadata.integer(f"{metadata.text('general.architecture')}.context_length", CTX_CAP)
         limits = limits_for(context_of(trained, options.n_context), options.n_sessions, options.kv)
         require_fit(subject.memory_need(options.device, limits), memory_for_model())
-        return subject, limits, trained, options, ()
+        return subject, limits, trained, options, notices
     trained, adapters = spec.n_context_trained, subject.gguf.adapters
     n_context = context_of(spec.n_context_usual, options.n_context)
     spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows, adapters=adapters)
@@ -309,7 +309,7 @@ def _fitting(
     if not spec.is_causal:  # reads whole texts in one pass and generates none
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         options = replace(options, spec="off")
-    notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
+    notices += () if subject.approx is None else (told_of(subject.approx),)
     notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors, head))
     notices += (*map(str, adapters), *told_of_factors(spec, n_context))
     if options.device == AUTO_DEVICE:
@@ -338,7 +338,6 @@ def _start(
 ) -> LLM:
     """Compile an open model for its device. `choose_later`: chooses one for the next start, after an answer."""
     subject, limits, trained, options, told = _fitting(subject, name, options)
-    told += told_of_reuse(subject, options)
     workers, kinds = _staff(options, subject)
     drafts_later = options.race == "after" and not options.isolate and may_draft_later(options)
     loops = None if drafts_later or options.spec == "off" else Loops()
@@ -387,7 +386,6 @@ def _start(
     primes = options.history and limits.stored is None
     pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
     comparison = None if choose_later is None else Comparison(choose_later, lambda: pool.idle_s, executor.device)
-    later = LaterDrafts(*own, head) if drafts_later else None
-    model = subject, pool, tokenizer, template, facts, ModelDrafting(drafts, later, primes)
-    reuse = options.reuse, why_exact(subject, options)
+    drafting = ModelDrafting(drafts, LaterDrafts(*own, head) if drafts_later else None, primes)
+    model, reuse = (subject, pool, tokenizer, template, facts, drafting), (options.reuse, why_exact(subject, options))
     return LLM(*model, parallel=options.parallel, comparison=comparison, prefix_bytes=options.prefix_bytes, reuse=reuse)

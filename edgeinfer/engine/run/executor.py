@@ -74,15 +74,9 @@ class Executor(Observed):
         showing = None if has.buffers is None else self
         is_exact = read is None and device.batch_invariant
         pages = CachedPages(self._cache, lane, self._identity) if is_exact else None
-        turner = has.turning if read is None else None
-        shifted = None if turner is None else ShiftedTokens(self._cache, lane, turner)
+        moved = None if has.turning is None or self._reads else ShiftedTokens(self._cache, lane, has.turning)
         self.capabilities = EvaluatorCapabilities(
-            showing=showing,
-            step_times=self,
-            shared=self.shared,
-            scales=self._inputs.scales,
-            pages=pages,
-            shifted=shifted,
+            showing=showing, step_times=self, shared=self.shared, scales=self._inputs.scales, pages=pages, shifted=moved
         )
 
     def beside(
