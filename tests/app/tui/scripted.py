@@ -219,6 +219,16 @@ class ScriptedPrompts:
         return fit(messages, lambda kept: range(self.n_tokens(kept)), FACTS.n_context, max_tokens)
 
 
+class WordTokenizer(Tokenizer):
+    """Words are tokens here, too."""
+
+    def __init__(self) -> None:
+        """Has no vocabulary."""
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        return list(range(len(text.split())))
+
+
 class ScriptedModel:
     """A `Model` of the app."""
 
@@ -229,6 +239,11 @@ class ScriptedModel:
         self.info = replace(FACTS, name=name)
         self.closed = False
         self.prompts = ScriptedPrompts()
+        self.read: list[str] = []
+        """Names of the modules that were read."""
+        self.modules = NamedModules(
+            WordTokenizer(), FACTS.n_context, tuple, lambda each, _: self.read.append(each.name), lambda _: None, lambda _: ""
+        )
 
     def session(self) -> ScriptedSession:
         return ScriptedSession(self._script)
