@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -175,6 +176,36 @@ def test_the_commands_change_what_they_name(dialogue: Dialogue) -> None:
     with pytest.raises(BadSetting, match="/help lists them"):
         LineCommands(dialogue).run("/xyzzy")
     assert [is_command(line) for line in ("/help", "//help", "help")] == [True, False, False]
+
+
+def test_modules_stand_before_the_first_question(tiny_model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "the rules.txt"
+    file.write_text("the rain in the tin, the hen in the inn")
+    result = chat(tiny_model, f"/modules add {file} as rules\nwho is in?\n/modules\n/modules remove rules\n/modules\n")
+    assert result.exit_code == 0, result.output
+    with load(tiny_model, device="reference") as llm:
+        llm.modules.add("rules", file.read_text())
+        options: Any = {"temperature": 0.0, "max_tokens": 8, "modules": ["rules"]}
+        assert result.stdout == llm.chat([{"role": "user", "content": "who is in?"}], **options).read() + "\n"
+        n_tokens = len(llm.modules["rules"].tokens)
+    told = result.stderr
+    assert f"rules: {n_tokens} tokens, before the first question of chats; their answers are approximate" in told
+    assert told.index("the answer is approximate") < told.index(f"\nrules: {n_tokens} tokens\n")
+    assert told.index("rules is removed") < told.index("there are no modules; /modules add FILE as NAME")
+
+
+def test_modules_that_cannot_be_are_refused(tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "picture").write_bytes(b"\0\1\2")
+    for line, message in (
+        ("/modules add nothing.txt", "nothing.txt is no file"),
+        ("/modules add", "/modules cannot do 'add'"),
+        ("/modules forget x", "/modules cannot do 'forget x'"),
+        ("/modules remove x", "there is no module 'x'; there are: none"),
+        (f"/modules add {tmp_path / 'picture'}", "is not text"),
+    ):
+        result = chat(tiny_model, f"{line}\n")
+        assert result.exit_code == 1
+        assert message in result.stderr
 
 
 def test_another_answer_takes_the_place_of_the_last_one(llm: LLM, dialogue: Dialogue) -> None:

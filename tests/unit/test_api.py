@@ -21,6 +21,7 @@ def test_the_public_names_are_these_and_all_resolve() -> None:
         "BatchAnswer",
         "BatchStream",
         "DraftSpan",
+        "Module",
         "Prompt",
         "QueueStats",
         "RequestProgress",

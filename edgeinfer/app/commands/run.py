@@ -64,8 +64,8 @@ def run(
         typer.Option(
             "--module",
             metavar="NAME=FILE",
-            help="Put a text file before the question, read by itself and kept for later runs in any place and order; the "
-            "answer is approximate. Repeatable.",
+            help="Put a text file before the question, read by itself, so that later runs can have it in any order; "
+            "the answer is approximate. Repeatable.",
         ),
     ] = None,
     mcp: Annotated[
@@ -114,8 +114,8 @@ def _answer(
     from edgeinfer.app.opening.loading import answer_options, open_llm, record_speed
     from edgeinfer.app.progress import ProgressLine
 
-    room = {"n_sessions": 2} if shown.modules else {}  # for modules as they were read, and as they are placed
-    with _tools(tool_servers) as toolbox, open_llm(settings, **room) as llm, ProgressLine() as progress:
+    opened = partial(open_llm, n_sessions=2) if shown.modules else open_llm  # modules as they were read, and placed
+    with _tools(tool_servers) as toolbox, opened(settings) as llm, ProgressLine() as progress:
         print_notices(llm.info.notices)
         wanted = answer_options(settings) | {"stop": stop, "progress": progress}
         for name, said in shown.modules.items():

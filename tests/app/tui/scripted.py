@@ -10,10 +10,11 @@ from typing import Any, Unpack
 
 from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.requests.conversation import FittedPrompt, Messages, fit
+from edgeinfer.engine.requests.named_modules import NamedModules
 from edgeinfer.engine.requests.request import NO_VARIABLES, Options
 from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.text import Message
+from edgeinfer.models.text import Message, Tokenizer
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.thought_formats import THOUGHT_FORMATS
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
@@ -219,6 +220,16 @@ class ScriptedPrompts:
         return fit(messages, lambda kept: range(self.n_tokens(kept)), FACTS.n_context, max_tokens)
 
 
+class WordTokenizer(Tokenizer):
+    """Words are tokens here, too."""
+
+    def __init__(self) -> None:
+        """Has no vocabulary."""
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        return list(range(len(text.split())))
+
+
 class ScriptedModel:
     """A `Model` of the app."""
 
@@ -229,6 +240,16 @@ class ScriptedModel:
         self.info = replace(FACTS, name=name)
         self.closed = False
         self.prompts = ScriptedPrompts()
+        self.read: list[str] = []
+        """Names of the modules that were read."""
+        self.modules = NamedModules(
+            WordTokenizer(),
+            FACTS.n_context,
+            tuple,
+            lambda each, _: self.read.append(each.name),
+            lambda _: None,
+            lambda _: "",
+        )
 
     def session(self) -> ScriptedSession:
         return ScriptedSession(self._script)

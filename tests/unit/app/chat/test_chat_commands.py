@@ -71,7 +71,7 @@ def test_commands_without_a_key_take_none_for_themselves() -> None:
 
 def test_line_mode_has_the_commands_that_need_no_screen() -> None:
     words = {command.word for command in slash_commands(LineCommands)}
-    assert words == {"help", "new", "system", "temp", "seed", "regen", "stats", "exit"}
+    assert words == {"help", "new", "system", "modules", "temp", "seed", "regen", "stats", "exit"}
     assert find("/clear", LineCommands)[0].id == "new"
     with pytest.raises(BadSetting, match="/sessions"):
         find("/sessions", LineCommands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from edgeinfer.engine.scheduler.batcher import Prompt
 from edgeinfer.errors import BadSetting, ContextOverflow, UnknownKey, UnsupportedModel
 from tests.adapter_files import write_adapter
 from tests.golden.goldens import DATA
+from tests.unit.engine.prefixes.test_prefix_store import Usage
 
 LLAMA = DATA / "llama-q8_0.gguf"
 MANUAL = "one two three four five six seven eight nine ten, and then eleven of them. " * 3
@@ -28,8 +30,9 @@ Bits = tuple[tuple[int, ...], tuple[object, ...]]
 
 
 @pytest.fixture(autouse=True)
-def _own_home(home: Path) -> None:
-    """No test sees the user's prefixes."""
+def _own_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the user's prefixes, nor how full the disk is."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 10**11, 9 * 10**11))
 
 
 @pytest.fixture
@@ -137,18 +140,18 @@ def test_exact_prompts_share_nothing_with_modules(llm: LLM) -> None:
 
 def test_only_what_was_read_goes_to_disk(tmp_path: Path) -> None:
     """A later load finds modules there, and no prompt that has some."""
-    with load(LLAMA, device="cpu", n_context=2048) as llm:
+    with load(LLAMA, device="cpu", n_context=2048, prefix_cache=True) as llm:
         manual = llm.modules.add("manual", MANUAL * 2)
     assert n_bytes_kept()
     n_kept = n_bytes_kept()
     question = list(range(10, 18)) * 40
-    with load(LLAMA, device="cpu", n_context=2048) as llm:
+    with load(LLAMA, device="cpu", n_context=2048, prefix_cache=True) as llm:
         again = llm.modules.add("manual", MANUAL * 2)
         assert again == manual
         assert n_evaluated(llm) <= 64
         first = bits(llm, [*manual.prefix, again, *question])
     assert n_bytes_kept() == n_kept
-    with load(LLAMA, device="cpu", n_context=2048) as llm:
+    with load(LLAMA, device="cpu", n_context=2048, prefix_cache=True) as llm:
         again = llm.modules.add("manual", MANUAL * 2)
         stream = llm.complete([*manual.prefix, again, *question], **GREEDY)
         stream.read()
@@ -306,9 +309,9 @@ def test_modules_are_replaced_and_removed(llm: LLM) -> None:
     ("name", "reason"), [("lfm2-q8_0", "states"), ("opt-q8_0", "position_embed"), ("qwen35-q8_0", "states")]
 )
 def test_models_that_cannot_are_refused_with_the_reason(name: str, reason: str) -> None:
-    opened = load(DATA / f"{name}.gguf", device="cpu", n_context=256, prefix_cache=False)
+    opened = load(DATA / f"{name}.gguf", device="cpu", n_context=96, prefix_cache=False)
     with opened as llm, pytest.raises(UnsupportedModel, match=reason):
-        llm.modules.add("manual", RULES)
+        llm.modules.add("manual", "one two three")
 
 
 def test_a_temperature_needs_whole_rotations() -> None:
