@@ -229,7 +229,7 @@ def test_adapters_with_other_scales_are_other_texts(tmp_path: Path) -> None:
         with opened(path, lora=[adapter]) as llm:
             found = ask(llm, lora={0: scale}, **GREEDY)
         assert found.bits == expected[scale]
-        assert found.n_from_disk == (found.n_most if is_there else 0)
+        assert found.n_from_disk == (found.n_most // PAGE * PAGE if is_there else 0)  # of a last page are few tokens
     with opened(path) as llm:  # without the adapter it is another model
         assert ask(llm, **GREEDY).n_from_disk == 0
 
