@@ -223,15 +223,15 @@ def test_adapters_with_other_scales_are_other_texts(tmp_path: Path) -> None:
     path = DATA / "llama-q8_0.gguf"
     adapter = write_adapter(path, tmp_path / "poet.gguf", rank=4, seed=1)
     with opened(path, keeps=False, lora=[adapter]) as llm:
-        expected = {scale: ask(llm, lora={0: scale}, **GREEDY).bits for scale in (0.0, 0.5, 1.0)}
+        expected = {scale: ask(llm, lora={0: scale}, ignore_eos=True, **GREEDY).bits for scale in (0.0, 0.5, 1.0)}
     assert len(set(expected.values())) == 3
     for scale, is_there in ((0.5, False), (1.0, False), (0.5, True), (1.0, True), (0.0, False)):
         with opened(path, lora=[adapter]) as llm:
-            found = ask(llm, lora={0: scale}, **GREEDY)
+            found = ask(llm, lora={0: scale}, ignore_eos=True, **GREEDY)
         assert found.bits == expected[scale]
         assert found.n_from_disk == (found.n_most if is_there else 0)
     with opened(path) as llm:  # without the adapter it is another model
-        assert ask(llm, **GREEDY).n_from_disk == 0
+        assert ask(llm, ignore_eos=True, **GREEDY).n_from_disk == 0
 
 
 @pytest.mark.parametrize("options", [{"kv": "q8"}, {"n_context": 512}])
