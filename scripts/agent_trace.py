@@ -69,10 +69,11 @@ FUNCTIONS: dict[str, tuple[str, dict[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a turn's prompt had: its tokens, those that were cached; and milliseconds to the first token."""
+    """Tokens of a turn's prompt, those that were cached, and those of its answer; milliseconds to the first of them."""
 
     n_prompt: int
     n_cached: int
+    n_generated: int
     prompt_ms: float
     is_first: bool
     """Whether a new process answered."""
@@ -162,9 +163,8 @@ def held(given: argparse.Namespace, every: int | None) -> Trace:
             assert server is not None
             answer = server.answer(messages, tools())
             message, usage = answer["choices"][0]["message"], answer["usage"]
-            n_cached = usage["prompt_tokens_details"]["cached_tokens"]
-            prompt_ms = answer.get("timings", {}).get("prompt_ms", 0.0)
-            trace.turns.append(Turn(usage["prompt_tokens"], n_cached, prompt_ms, is_first))
+            counts = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], usage["completion_tokens"]
+            trace.turns.append(Turn(*counts, answer.get("timings", {}).get("prompt_ms", 0.0), is_first))
             trace.answers.append(json.dumps([message.get("content"), *_calls(message)]))
             messages += [message, *_results(message, next(told))]
     return trace
