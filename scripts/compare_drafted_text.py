@@ -23,8 +23,8 @@ from typing import Any
 
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.requests.prompt_rows import n_common
 from edgeinfer.engine.requests.request import Options
-from edgeinfer.engine.run.cached import n_common
 from edgeinfer.engine.scheduler.batcher import Prompt
 from edgeinfer.engine.scheduler.stats import Stats
 

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from edgeinfer import load
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.run.cached import CachedSequence, n_common
+from edgeinfer.engine.requests.prompt_rows import n_common
+from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.matching_runs import matching_runs
 from edgeinfer.graph.step import Int32s
 from scripts.measure_parity import model_path

@@ -20,9 +20,10 @@ from typing import cast
 
 from edgeinfer.engine.requests.adapters import AdapterScales
 from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.prompt_rows import n_common
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
-from edgeinfer.engine.run.cached import CachedSequence, n_common
+from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.batcher import Batcher, NumberedRequest
 from edgeinfer.engine.scheduler.retained import LEAST_SHARED

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.engine.run.cached import n_common
+from edgeinfer.engine.requests.prompt_rows import n_common
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.adapters import AdapterScales

@@ -364,8 +364,7 @@ class KVCache:
         found.pages.extend(self._take() for _ in range(pages_for(int(positions.max()) + 1) - len(found.pages)))
         n_spare = len(positions) - len(leaders)
         found.spare = [self._take() for _ in range(pages_for(n_spare))]
-        slots = np.empty(len(positions), np.int32)
-        siblings = np.ones(len(positions), bool)
+        slots, siblings = np.empty(len(positions), np.int32), np.ones(len(positions), bool)
         siblings[leaders] = False
         slots[leaders] = table_slots(found.pages, positions[leaders])
         slots[siblings] = table_slots(found.spare, np.arange(n_spare))

@@ -18,7 +18,8 @@ from edgeinfer.engine.prefixes.keys import root_key
 from edgeinfer.engine.prefixes.restoring import LEAST_TOKENS, ComingPrefix, coming_prefix, put_back
 from edgeinfer.engine.prefixes.store import PrefixStore
 from edgeinfer.engine.requests.adapters import Scales
-from edgeinfer.engine.run.cached import CachedSequence, n_common
+from edgeinfer.engine.requests.prompt_rows import n_common
+from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.jit.cpu import this_cpu

@@ -28,7 +28,7 @@ from edgeinfer.engine.prefixes.parts_file import (
     rounded_up,
     write_parts,
 )
-from edgeinfer.engine.run.cached import n_common
+from edgeinfer.engine.requests.prompt_rows import n_common
 
 T = TypeVar("T")
 

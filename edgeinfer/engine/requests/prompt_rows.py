@@ -162,3 +162,14 @@ def _checked(piece: PromptRows, inputs: Inputs) -> Int32s:
     if piece.axes is not None and not inputs.axes:
         raise UnsupportedModel("this model has one position a token and cannot be given three: leave axes out")
     return same_axes(np.arange(n_rows, dtype=np.int32)) if piece.axes is None else piece.axes
+
+
+def n_common(one: Sequence[int], other: Sequence[int]) -> int:
+    """The length of the common prefix of two lists or two tuples; compares slices for speed."""
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle)
+    return low

@@ -16,7 +16,7 @@ from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.requests.drafting import Draft, RowReader
-from edgeinfer.engine.requests.prompt_rows import ROW, MixedPrompt
+from edgeinfer.engine.requests.prompt_rows import ROW, MixedPrompt, n_common
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed, UnsupportedModel
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s, whole_blocks
 from edgeinfer.models.trained_heads import HIDDEN
@@ -372,16 +372,15 @@ class CachedSequence:
         if shifted is None:
             device = self.pool.executor.device
             raise UnsupportedModel(f"{device} moves no cached tokens of this model: use --reuse exact")
+        is_done = False
         try:
             is_done = shifted.append(self.settle(), donor.sequence, first, n_tokens)
-        except BaseException:
-            self._truncate(len(self._tokens))
-            raise
+        finally:
+            if not is_done:
+                self._truncate(len(self._tokens))
         if is_done:
             self._tokens += donor._tokens[first : first + n_tokens]
             self._n_before_shifted, self.was_taken = n_before, False
-        else:
-            self._truncate(len(self._tokens))
         return is_done
 
     def _truncate(self, n_tokens: int) -> None:
@@ -396,14 +395,3 @@ class CachedSequence:
         self.pool.check_open()
         if self._closed:
             raise EngineClosed("the session is closed; open another one on the model")
-
-
-def n_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """The length of the common prefix of two lists or two tuples; compares slices for speed."""
-    low, high = 0, min(len(one), len(other))
-    if one[:high] == other[:high]:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle)
-    return low

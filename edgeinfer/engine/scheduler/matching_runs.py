@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.engine.run.cached import n_common
+from edgeinfer.engine.requests.prompt_rows import n_common
 
 LEAST_RUN = 128
 """Fewest tokens of a run: shorter ones save little and are worth less."""

@@ -16,7 +16,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from edgeinfer.engine.run.cached import CachedSequence, n_common
+from edgeinfer.engine.requests.prompt_rows import n_common
+from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.errors import DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.offload.bundle_file import bundles_folder

@@ -301,8 +301,7 @@ class ScheduledSequence:
         return BatchWork(chain, None, started)
 
     def _report_progress(self, n_read: int) -> None:
-        n_prompt = len(self.request.prompt)
-        self.request.progress(READING, n_read - self.n_reused, n_prompt - self.n_reused)
+        self.request.progress(READING, n_read - self.n_reused, len(self.request.prompt) - self.n_reused)
 
     def _verifiable(self, drafted: Drafted, most_tokens: int) -> Draft:
         """The part of a draft that fits in the pass and that a constraint allows."""
@@ -374,7 +373,7 @@ class ScheduledSequence:
         self.output.add_rest(self.n_generated, ended_itself=self._finish_reason == "stop")
 
     def _measured(self, finish_reason: FinishReason) -> Stats:
-        meter, request, truncated = self._meter, self.request, bool(self.request.notices)
+        request, truncated = self.request, bool(self.request.notices)
         notices = request.notices + request.remarks
         if self._ran_full:
             truncated = True
@@ -382,7 +381,7 @@ class ScheduledSequence:
         notices += self.cached.take_notices()
         if self._speculator is not None:
             notices += self._speculator.take_notices()
-        return Stats(
+        stats = Stats(
             n_prompt=len(request.prompt),
             n_cached=self.n_reused,
             n_from_disk=self.n_from_disk,
@@ -392,16 +391,10 @@ class ScheduledSequence:
             finish_reason=finish_reason,
             truncated=truncated,
             notices=notices,
-            ttft_s=meter.ttft_s,
-            prefill_tok_s=meter.prefill_tok_s,
-            decode_tok_s=meter.decode_tok_s,
-            steps=meter.steps,
-            accepted_per_step=meter.accepted_per_step,
             seed=self._chooser.seed,
             policy=self._power_limiter.policy.reason,
-            joules=meter.joules,
             weights_read_bytes=self.cached.reading.n_bytes - self._read_before,
             draft=None if self._speculator is None else self._speculator.report(),
             is_first=self._is_first,
-            step_s=meter.step_s,
         )
+        return self._meter.timed(stats)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Literal
 
@@ -43,13 +43,13 @@ class Stats:
     finish_reason: FinishReason
     truncated: bool
     notices: tuple[str, ...]
-    ttft_s: float | None
-    prefill_tok_s: float | None
-    decode_tok_s: float | None
-    steps: int
-    accepted_per_step: float | None
     seed: int
     policy: str
+    ttft_s: float | None = None
+    prefill_tok_s: float | None = None
+    decode_tok_s: float | None = None
+    steps: int = 0
+    accepted_per_step: float | None = None
     draft: DraftReport | None = None
     joules: float | None = None
     weights_read_bytes: int = 0
@@ -201,6 +201,19 @@ class GenerationMeter:
             self._passes_s = None if pass_s is None or self._passes_s is None else self._passes_s + pass_s
         self.steps += 1
         self.n_sampled += n_tokens
+
+    def timed(self, stats: Stats) -> Stats:
+        """The statistics of an answer, with what was recorded of it."""
+        return replace(
+            stats,
+            ttft_s=self.ttft_s,
+            prefill_tok_s=self.prefill_tok_s,
+            decode_tok_s=self.decode_tok_s,
+            steps=self.steps,
+            accepted_per_step=self.accepted_per_step,
+            joules=self.joules,
+            step_s=self.step_s,
+        )
 
     def progress(self, n_prompt: int, n_cached: int, n_generated: int) -> RequestProgress:
         """The progress of a request with these numbers of tokens."""

@@ -17,7 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.engine.requests.drafting import CachedText
-from edgeinfer.engine.run.cached import CachedSequence, n_common
+from edgeinfer.engine.requests.prompt_rows import n_common
+from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.assistant import AssistantFollower
 from edgeinfer.engine.speculation.draft_followers import CachedFollower, Follower, TextPart

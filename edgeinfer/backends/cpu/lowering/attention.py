@@ -137,11 +137,11 @@ class AttentionLowering:
         args["choice"], args["choice_stride"] = address(scratch), scratch.shape[1]
         own, kept, choice = (frozenset({name}) for name in (op.out, "attention partials", "attention choice"))
         kernels = catalogue.attention(pool.layout, self._isa_name, chosen=True)
-        lists, calls = self._block_lists(op, args, reads)
+        blocks, calls = self._block_lists(op, args, reads)
         return [
             *calls,
             Call(catalogue.choose_chunks(pool.layout), args, NOTHING, choice, "by lists", frozenset({op.query})),
-            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice | lists),
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice | blocks),
             Call(kernels.by_chunk, args, NOTHING, kept, "by listed chunks", reads | choice),
             Call(kernels.join, args, NOTHING, own, "by tiles", kept | choice),  # this or `by_tile` writes `out`
         ]
