@@ -95,7 +95,8 @@ ATTENTION = np.dtype(
         ("sinks", "i8"),  # float32[H]; 0: none
         ("slopes", "i8"),  # float32[16 + H]: 0 to 15, then each head's slope; 0: none
         ("biases", "i8"),  # float32[H, 288]: what is added at distances from -143 on; 0: none
-        ("summaries", "i8"),  # float16[pages, G, 2, key_padded]: for budgets
+        ("summaries", "i8"),  # float16[G, pages, 2, key_padded]: for budgets
+        ("summary_stride", "i8"),  # bytes between kv heads
         ("choice", "i8"),  # scratch of `choice`
         ("choice_stride", "i8"),  # bytes between workers
         ("ranks", "i8"),  # int32[T, G, max_chunks]
@@ -116,7 +117,8 @@ SUMMARISED_LAYER = np.dtype(
     [
         *PAGES,
         *((name, "i8") for name in ("kv_heads", "key_width", "key_padded")),
-        ("summaries", "i8"),  # float16[pages, G, 2, key_padded]
+        ("summaries", "i8"),  # float16[G, pages, 2, key_padded]
+        ("summary_stride", "i8"),  # bytes between kv heads
     ]
 )
 """The keys of a layer and their summaries, by page."""

@@ -31,9 +31,9 @@ def summary_bytes(layer: PagedKV, limits: Limits) -> int:
 
 
 def summaries_of(layers: Sequence[PagedKV], limits: Limits) -> list[Halves | None]:
-    """Memory for summaries by layer: float16[pages, G, 2, key_padded]; None for layers without."""
+    """Memory for summaries by layer: float16[G, pages, 2, key_padded]; None for layers without."""
     return [
-        aligned((limits.n_pages, layer.kv_heads, 2, padded(layer.key_width)), np.float16)
+        aligned((layer.kv_heads, limits.n_pages, 2, padded(layer.key_width)), np.float16)
         if summary_bytes(layer, limits)
         else None
         for layer in layers
@@ -52,8 +52,8 @@ def summarised_layers(pools: Sequence[KVPool], summaries: Sequence[Halves | None
             address(pool.places),
         )
         layer["key_bytes"], layer["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
-        layer["kv_heads"], layer["key_width"] = own.shape[1], pool.layout.key_width
-        layer["key_padded"], layer["summaries"] = own.shape[3], address(own)
+        layer["kv_heads"], layer["key_width"] = len(own), pool.layout.key_width
+        layer["key_padded"], layer["summaries"], layer["summary_stride"] = own.shape[3], address(own), own.strides[0]
     return layers
 
 

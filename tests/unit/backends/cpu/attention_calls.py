@@ -191,7 +191,7 @@ class Pages:
     def _within(self, step: Step, workers: int) -> dict[str, NDArray[np.generic] | float]:
         """Fields for budgets: summaries of all pages, made by their kernel, and room for the choice."""
         shape, head = self.shape, padded(self.shape.width)
-        summaries = aligned((N_PAGES, shape.kv_heads, 2, head), np.float16)
+        summaries = aligned((shape.kv_heads, N_PAGES, 2, head), np.float16)
         layers, pages = summarised_layers([self.pool], [summaries]), np.arange(N_PAGES, dtype=np.int32)
         kernel = catalogue.summarise_pages(self.pool.layout.kind)
         call(self._library, kernel, workers, layers=layers, n_layers=1, pages=pages, n_pages=N_PAGES)
@@ -201,7 +201,7 @@ class Pages:
         n_chunks, n_tokens = LONGEST // CHUNK, len(step.batch.tokens)
         ranks, lists = (aligned((n_tokens, shape.kv_heads, n), np.int32) for n in (n_chunks, 1 + n_chunks))
         ranks[:], lists[:], self.ranks = 99, 99, ranks
-        choice = {"choice": scratch, "choice_stride": scratch.shape[1]}
+        choice = {"choice": scratch, "choice_stride": scratch.shape[1], "summary_stride": summaries.strides[0]}
         return {"summaries": summaries, "ranks": ranks, "lists": lists, **choice}
 
     def run(

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu.kernels.attention.forms import has_small_keys
 from edgeinfer.backends.cpu.kernels.attention.hadamard import rotate
@@ -90,10 +92,10 @@ def summarising(kind: str | None) -> Callable[..., None]:
         for task in range(share_start(work_split, worker, n_tasks), share_start(work_split, worker + 1, n_tasks)):
             layer = layer_at(args.layers + task // args.n_pages * LAYER_BYTES)
             page = simd.load_int32(args.pages + task % args.n_pages * 4)
-            first = simd.load_int32(layer.places + 4 * page) * layer.kv_heads
+            first = layer.summaries + simd.load_int32(layer.places + 4 * page) * layer.key_padded * 4
             for head in range(layer.kv_heads):
                 keys, _values = page_in_place(layer, head, page)
-                highest = layer.summaries + (first + head) * layer.key_padded * 4
+                highest = first + head * layer.summary_stride
                 lowest = highest + layer.key_padded * 2
                 if kind is None:
                     summarise_halves(keys, layer.key_width, highest, lowest)
@@ -118,15 +120,46 @@ def cut_query(rotates, args, token, head, target):
         simd.store(index + args.key_padded * 4, simd.sub(zero, simd.maximum(simd.sub(zero, value), zero)))
 
 
+@intrinsic(prefer_literal=True)
+def score_rows(context, rows, queries, n_vectors, summary):
+    """The most that any of 1 to 4 queries, one after the other, may find in a chunk."""
+    size = rows.literal_value
+
+    def generate(context, builder, signature, values):
+        _, queries, n_vectors, summary = values
+        stride = builder.mul(n_vectors, emit.integer(64))
+        starts = [builder.add(queries, builder.mul(stride, emit.integer(row))) for row in range(size)]
+
+        def body(index, sums):
+            edges = emit.load_halves(builder, builder.add(summary, builder.mul(index, emit.integer(32))))
+            at = builder.mul(index, emit.integer(64))
+            own = [emit.load_floats(builder, builder.add(start, at)) for start in starts]
+            return [emit.fma(builder, query, edges, total) for query, total in zip(own, sums, strict=True)]
+
+        sums = emit.loop(builder, n_vectors, [emit.repeated(emit.F32S, 0.0)] * size, body)
+        best, *others = [emit.halve(builder, total, builder.fadd) for total in sums]
+        for other in others:
+            best = builder.select(builder.fcmp_ordered(">", other, best), other, best)
+        return best
+
+    return types.float32(rows, *[types.intp] * 3), generate
+
+
 @inline
 def score(args, queries, repeats, summary):
     """The most that any query may find in a chunk."""
-    n_bytes, best = args.key_padded * 8, np.float32(-np.inf)
-    for row in range(repeats):
-        total, at = simd.splat(np.float32(0.0)), queries + row * n_bytes
-        for index in range(0, n_bytes, 64):
-            total = simd.fma(simd.load(at + index), simd.load_halves(summary + index // 2), total)
-        best = max(best, simd.sum_lanes(total))
+    n_vectors, row, best = args.key_padded // 8, 0, np.float32(-np.inf)
+    while row < repeats:
+        at, left = queries + row * args.key_padded * 8, repeats - row
+        if left >= 4:
+            best = max(best, score_rows(4, at, n_vectors, summary))
+        elif left == 3:
+            best = max(best, score_rows(3, at, n_vectors, summary))
+        elif left == 2:
+            best = max(best, score_rows(2, at, n_vectors, summary))
+        else:
+            best = max(best, score_rows(1, at, n_vectors, summary))
+        row += 4
     return best
 
 
@@ -161,10 +194,10 @@ def find_best(args, step, tile, kv_head, queries, recent, count, scores, chunks)
     """Write the `count` best chunks from 1 up to `recent`, of which there are more, into the heap."""
     repeats, last = args.heads // args.kv_heads, np.int64(count)
     table = step.tables + simd.load_int32(tile + ROW) * step.table_stride
+    summaries = args.summaries + kv_head * args.summary_stride
     for chunk in range(1, recent):
         place = simd.load_int32(args.places + 4 * simd.load_int32(table + 4 * chunk))
-        summary = args.summaries + (place * args.kv_heads + kv_head) * args.key_padded * 4
-        found = score(args, queries, repeats, summary)
+        found = score(args, queries, repeats, summaries + place * args.key_padded * 4)
         if chunk <= last:
             simd.store_float(scores + 4 * chunk - 4, found)
             simd.store_int32(chunks + 4 * chunk - 4, chunk)
