@@ -66,8 +66,8 @@ class AttentionLowering:
     @property
     def resident_bytes(self) -> int:
         """Bytes of tables, partial results and choices."""
-        made = (*(self._choice_memory or ()), *(() if self._partials is None else (self._partials,)))
-        return self.rotations.nbytes + self._blocks.nbytes + sum(int(array.nbytes) for array in made)
+        n_bytes = self.rotations.nbytes + (0 if self._partials is None else self._partials.nbytes)
+        return n_bytes + self._blocks.nbytes + sum(array.nbytes for array in self._choice_memory or ())
 
     def rope(self, op: Rope) -> Call:
         cosines, sines = self.rotations.of(op.table, op.sections)
