@@ -66,8 +66,8 @@ class AttentionLowering:
     @property
     def resident_bytes(self) -> int:
         """Bytes of tables, partial results and choices."""
-        n_bytes = self.rotations.nbytes + self._blocks.nbytes + (0 if self._partials is None else self._partials.nbytes)
-        return n_bytes + sum(array.nbytes for array in self._choice_memory or ())
+        n_bytes = self.rotations.nbytes + (0 if self._partials is None else self._partials.nbytes)
+        return n_bytes + self._blocks.nbytes + sum(array.nbytes for array in self._choice_memory or ())
 
     def rope(self, op: Rope) -> Call:
         cosines, sines = self.rotations.of(op.table, op.sections)
@@ -133,16 +133,15 @@ class AttentionLowering:
         summaries, pool = self._summaries[op.layer], self._pools[op.layer]
         assert summaries is not None
         scratch, ranks, lists = self._memory_of_choice()
-        args["summaries"], args["summary_stride"] = address(summaries), summaries.strides[0]
-        args["ranks"], args["lists"] = address(ranks), address(lists)
+        args["summaries"], args["ranks"], args["lists"] = address(summaries), address(ranks), address(lists)
         args["choice"], args["choice_stride"] = address(scratch), scratch.shape[1]
         own, kept, choice = (frozenset({name}) for name in (op.out, "attention partials", "attention choice"))
         kernels = catalogue.attention(pool.layout, self._isa_name, chosen=True)
-        blocks, calls = self._block_lists(op, args, reads)
+        block_lists, calls = self._block_lists(op, args, reads)
         return [
             *calls,
             Call(catalogue.choose_chunks(pool.layout), args, NOTHING, choice, "by lists", frozenset({op.query})),
-            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice | blocks),
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice | block_lists),
             Call(kernels.by_chunk, args, NOTHING, kept, "by listed chunks", reads | choice),
             Call(kernels.join, args, NOTHING, own, "by tiles", kept | choice),  # this or `by_tile` writes `out`
         ]
