@@ -267,8 +267,7 @@ class ScheduledSequence:
         most, deepest = self.cached.most_drafted
         if self.request.max_tokens is not None:
             deepest = min(deepest, self.request.max_tokens - self.n_generated - 1)
-        if most == 1 or deepest < 1:
-            most, deepest = 1, 0
+        most, deepest = (1, 0) if most == 1 or deepest < 1 else (most, deepest)
         n_pages = self.cached.n_pages_for_draft(most, deepest)
         text = self.cached if self.request.mixed is None else None
         return DraftRequest(self._speculator, self._ids, most, deepest, n_pages, text)

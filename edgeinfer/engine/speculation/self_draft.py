@@ -27,7 +27,7 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.load_options import LoadOptions
 
-USUAL_BUDGET = 512
+USUAL_BUDGET = 1024
 """Positions that a drafted token attends to, unless the user says how many."""
 LEAST_DEPTH = 2
 """A text is drafted for if it is this many times as long as the budget: before that, passes take hardly longer."""
@@ -88,7 +88,7 @@ class SelfDraft(DraftModel):
     """The model drafting for itself, for all sessions. What it runs on is the model's, and stays open."""
 
     first_chance = 0.85
-    likely_acceptance = (0.5, 0.7, 0.85, 0.93, 0.97, 0.99)
+    likely_acceptance = (0.6, 0.75, 0.9, 0.96, 0.98, 0.99)
     is_occasional = True
 
     def __init__(self, executor: SequenceEvaluator, fingerprint: str, n_vocab: int, budget: int) -> None:

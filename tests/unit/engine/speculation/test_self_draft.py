@@ -135,12 +135,12 @@ def test_auto_leaves_short_texts_alone_and_drafts_for_long_ones(
     model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DraftRounds, "_round_s", lambda self, n_texts: 0.05 * self._costs.unit_s)
-    with opened(model, spec="off", n_context=2048) as llm:
-        texts = ["the rain", LONG, 3 * LONG]
+    with opened(model, spec="off", n_context=4096) as llm:
+        texts = ["the rain", LONG, 4 * LONG]
         plain = [read(llm.complete(text, max_tokens=60, temperature=0)) for text in texts]
         n_tokens = [len(llm.tokenize(text)) + 60 for text in texts]
     assert n_tokens[1] < LEAST_DEPTH * USUAL_BUDGET < n_tokens[2]
-    with opened(model, n_context=2048, verify_cost=FREE) as llm:
+    with opened(model, n_context=4096, verify_cost=FREE) as llm:
         rounds, proposed = watched(llm, monkeypatch), list[int]()
         for text, tokens in zip(texts, plain, strict=True):
             stream = llm.complete(text, max_tokens=60, temperature=0)
@@ -163,8 +163,8 @@ def test_rounds_that_take_as_long_as_passes_are_not_run(
         return read_by_all(self, texts, ahead)
 
     monkeypatch.setattr(SelfDraft, "read", counted)
-    with opened(model, n_context=2048, verify_cost=FREE) as llm:
-        llm.complete(3 * LONG, max_tokens=100, temperature=0).read()
+    with opened(model, n_context=4096, verify_cost=FREE) as llm:
+        llm.complete(4 * LONG, max_tokens=100, temperature=0).read()
     assert 1 <= len(asked) <= 2
 
 
@@ -324,7 +324,7 @@ def test_what_cannot_be_is_refused(model: Path, home: Path, how: dict[str, Any],
     ids=str,
 )
 def test_where_it_is_not_used(model: Path, home: Path, how: dict[str, Any]) -> None:
-    with opened(model, **{"n_context": 2048, **how}) as llm:
+    with opened(model, **{"n_context": 4096, **how}) as llm:
         assert llm.drafts is None or llm.drafts.draft_model is None
 
 
