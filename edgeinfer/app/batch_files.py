@@ -153,7 +153,7 @@ RECORD = b'{"index": '
 def record(entry: BatchEntry, answer: BatchAnswer, approx: Approximation = EXACT) -> dict[str, object]:
     """An answer as a JSON object; keys may be added, never renamed. `digest`: of the prompt and its options.
 
-    `approx`: how a model is approximate; its keys are absent for others.
+    `approx`: how a model is approximate; its keys are absent for others. So is `n_shifted` where all is exact.
     """
     found: dict[str, object] = {"index": entry.index, "id": entry.name, "digest": digest(entry)}
     found |= {} if approx.threshold is None else {"approx": approx.threshold}
@@ -165,6 +165,7 @@ def record(entry: BatchEntry, answer: BatchAnswer, approx: Approximation = EXACT
     return found | {
         "text": answer.content,
         **({"reasoning": answer.reasoning} if answer.reasoning else {}),
+        **({"n_shifted": stats.n_shifted} if stats.n_shifted else {}),
         "tokens": list(answer.tokens),
         "n_prompt": stats.n_prompt,
         "n_generated": stats.n_generated,
