@@ -144,7 +144,10 @@ class Batcher:
         n_tokens = min(n_pages * PAGE, self._pool.executor.limits.n_context)
         cached = self._reserve(n_tokens)
         own = cached, self._tokenizer, request
-        sequence = ScheduledSequence(*own, opens=self._opens, priority="background", counts_energy=False)
+        shares = request.reuse == "shifted" and request.scored_from is None  # others may use what it leaves
+        sequence = ScheduledSequence(
+            *own, opens=self._opens, priority="background", shares_prefix=shares, counts_energy=False
+        )
         sequence.n_pages, sequence.n_shared_pages = n_pages, cached.n_cached // PAGE
         sequence.is_driven = sequence.is_batched = True
         sequence.released, sequence.notify = self._release, self._waiter.wake
@@ -152,7 +155,8 @@ class Batcher:
 
     def _release(self, sequence: ScheduledSequence) -> None:
         """Called when an answer is over: its memory is free for others."""
-        sequence.cached.close()
+        if not sequence.shares_prefix:
+            sequence.cached.close()
         self._ended.append(sequence)
 
     def _result(self, sequence: ScheduledSequence) -> BatchAnswer:
