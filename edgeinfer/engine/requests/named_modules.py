@@ -56,11 +56,11 @@ class NamedModules:
     ) -> Module:
         """Read a text once, by itself, so that prompts can have it by name; another text of this name is replaced.
 
-        Answers to such prompts are approximate: the text knows nothing of what stands before it. `temperature`, above 0
-        and usually below 1: sharpens the attention to it (arXiv 2502.05431). `prefix`: what it is read after, instead
-        of the beginning of a conversation; names of special tokens in it become those tokens. `reads`: now; if not, it
-        is read when a prompt first has it. Raises BadSetting, ContextOverflow, UnsupportedModel for models whose cached
-        keys cannot be moved, EngineClosed.
+        Answers to such prompts are approximate: the text knows nothing of what stands before it. `temperature`: below 1
+        it sharpens the attention to the text, and raises its weight against the rest of the prompt. `prefix`: what it
+        is read after, instead of the beginning of a conversation; names of special tokens in it become those tokens.
+        `reads`: now; if not, it is read when a prompt first has it. Raises BadSetting, ContextOverflow, EngineClosed,
+        UnsupportedModel for models whose cached keys cannot be moved.
         """
         module = self._module(name, text, temperature, prefix)
         if refusal := self._refusal(module):
