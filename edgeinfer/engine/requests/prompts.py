@@ -300,9 +300,10 @@ class Prompts:
             tokens = list(map(index, tokens))
         except TypeError:
             raise BadSetting("a prompt is a text, or a list of token ids, which PromptRows may be among") from None
-        strange = next((token for token in tokens if not 0 <= token < self.tokenizer.n_tokens), None)
+        n_tokens = self.tokenizer.n_tokens
+        strange = next((token for token in tokens if not 0 <= token < n_tokens), None)
         if strange is not None:
-            raise BadSetting(f"there is no token {strange}; they go from 0 to {self.tokenizer.n_tokens - 1}")
+            raise BadSetting(f"there is no token {strange}; they go from 0 to {n_tokens - 1}")
         return tokens
 
     def _constraint(self, options: Options, tools: ToolUse | None = None) -> Constraint | None:
