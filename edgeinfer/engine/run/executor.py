@@ -72,8 +72,7 @@ class Executor(Observed):
         self._adaptation = Adaptation(has.workers, options) if options.adapts and has.workers is not None else None
         self._pressure = None if has.streaming is None else Pressure(has.streaming)
         showing = None if has.buffers is None else self
-        is_exact = read is None and device.batch_invariant
-        pages = CachedPages(self._cache, lane, self._identity) if is_exact else None
+        pages = CachedPages(self._cache, lane, self._identity) if read is None and device.batch_invariant else None
         moved = None if has.turning is None or self._reads else ShiftedTokens(self._cache, lane, has.turning)
         self.capabilities = EvaluatorCapabilities(
             showing=showing, step_times=self, shared=self.shared, scales=self._inputs.scales, pages=pages, shifted=moved
