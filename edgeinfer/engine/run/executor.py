@@ -163,7 +163,7 @@ class Executor(Observed):
         if self._pressure is not None:
             self._pressure.look()
         placement = self._place(lane, batch)
-        if isinstance(lane, SharedLane):
+        if self._adaptation is None and isinstance(lane, SharedLane):
             lane.use(self.power_limiter.policy.most_workers)
         if self._adaptation is not None:
             self._adaptation.limit(self.power_limiter.policy)
