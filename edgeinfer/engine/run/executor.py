@@ -65,13 +65,12 @@ class Executor(Observed):
         self._limits, self._fingerprint = limits if has.windows else replace(limits, windows=None), fingerprint
         n_states, windows = 0 if has.states is None else has.states.n_slots, self._limits.windows
         self._cache = KVCache(limits.n_pages, limits.n_context, n_states, windows) if read is None else read
-        self._reads = read is not None
         options = options or DeviceOptions()
         self._n_workers = 1 if has.workers is None else has.workers.n_workers
         self.power_limiter = PowerLimiter.free(self._n_workers) if power_limiter is None else power_limiter
         self._adaptation = Adaptation(has.workers, options) if options.adapts and has.workers is not None else None
         self._pressure = None if has.streaming is None else Pressure(has.streaming)
-        showing = None if has.buffers is None else self
+        self._reads, showing = read is not None, None if has.buffers is None else self
         pages = CachedPages(self._cache, lane, self._identity) if read is None and device.batch_invariant else None
         moved = None if has.turning is None or self._reads else ShiftedTokens(self._cache, lane, has.turning)
         self.capabilities = EvaluatorCapabilities(
