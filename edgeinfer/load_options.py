@@ -74,9 +74,9 @@ class LoadOptions:
     approx: Approximation | str | float | None = option(
         None,
         "Not exact: a number such as 0.05 skips neurons with smaller activations; kv=1024 makes tokens of answers "
-        "attend to about that many of the cached ones. With commas.",
+        "attend to about that many of the cached ones, prefill=2048 those of long prompts. With commas.",
         unset_or(Approximation.parse),
-        "NUMBER|kv=N",
+        "NUMBER|kv=N|prefill=N",
         "exact",
     )
     lora: Sequence[str | Path] = option(

@@ -158,6 +158,7 @@ def record(entry: BatchEntry, answer: BatchAnswer, approx: Approximation = EXACT
     found: dict[str, object] = {"index": entry.index, "id": entry.name, "digest": digest(entry)}
     found |= {} if approx.threshold is None else {"approx": approx.threshold}
     found |= {} if approx.kv is None else {"kv_budget": approx.kv}
+    found |= {} if approx.prefill is None else {"prefill_budget": approx.prefill}
     if answer.error is not None or answer.stats is None:
         return found | {"error": str(answer.error)}
     stats = answer.stats

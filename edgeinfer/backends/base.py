@@ -45,7 +45,8 @@ class Limits:
     path; stored: where weights are stored that do not fit in memory; n_sequences: most sequences in one pass, 0 for as
     many as the pages allow; windows: what layers with a window store, on devices that can store less than the context,
     None: all of it; n_states: most slots for sequence states, 0 for as many as are useful; budgets: whether passes may
-    state budgets of attention, for which keys are summarised; kv_budget: the budget of the tokens of answers, 0: none.
+    state budgets of attention, for which keys are summarised; kv_budget: the budget of the tokens of answers, 0: none;
+    whole_blocks: whether prompts are read in whole blocks of PAGE tokens where that can be (`Batch.blocks`).
     """
 
     n_context: int
@@ -61,6 +62,7 @@ class Limits:
     n_states: int = 0
     budgets: bool = False
     kv_budget: int = 0
+    whole_blocks: bool = False
 
     def state_slots(self, states: tuple[LayerState, ...]) -> int:
         """Slots for the states of a model's sequences; 0 for a model without states."""

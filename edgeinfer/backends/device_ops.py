@@ -33,7 +33,7 @@ class DeviceOp(Protocol):
 
 Entry = TypeVar("Entry", bound=DeviceOp)
 NO_FILE = "it has no such op"
-ASKED = ("rows", "sections", "threshold")
+ASKED = ("rows", "sections", "threshold", "block_budget")
 """Fields set on request when a model is loaded (`rows`, `approx`); programs that run whole models support none."""
 
 

@@ -358,4 +358,6 @@ def _open(options: DeviceOptions) -> ReferenceDevice:
     return ReferenceDevice()
 
 
-DEVICE = DeviceKind("reference", "plain NumPy, exact and slow: the oracle", _open, footprint, kv_kinds=get_args(KVKind), budgets=True)
+DEVICE = DeviceKind(
+    "reference", "plain NumPy, exact and slow: the oracle", _open, footprint, kv_kinds=get_args(KVKind), budgets=True
+)

@@ -121,7 +121,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     ram_bytes    memory for weights, in bytes or as "3GB" or "60%"; if they do not fit, the cpu reads the rest from a
                  bundle file in every pass, with the same answer
     packs        allow writing the bundle file if it is missing
-    approx       not exact, cpu only: skip activations below a number, or attend to about N cached tokens ("kv=N"), or both
+    approx       not exact, cpu only: what is left out, as `--approx` has it: 0.05, "kv=1024", "prefill=2048", several
     chat_template
                  name of a built-in template in place of the model's own; or chat_template_file, the path of one
     lora         LoRA adapters: GGUF files, each as "FILE" or "FILE:SCALE", the scale of requests that state none
@@ -132,7 +132,6 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  vocabulary, or trained head (EAGLE-3, MTP, assistant) made for the model, by file or name
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
-
     prefix_cache keep on disk what was read of texts, in pages of keys and values, and take prompts that begin with it
                  from there, in `prefix_space` bytes in all; changes no token; where passes are batch-invariant
 
@@ -256,7 +255,7 @@ def _held(
         beside = head.need(options.device, limits, all_stay=False).beside_bytes
     else:
         beside = 0 if options.spec == "off" else draft_bytes(options.draft_from, limits)
-    own = subject.fingerprint if subject.approx.threshold is None else fingerprint(subject.gguf)
+    own = subject.fingerprint if subject.approx.is_exact else fingerprint(subject.gguf)
     assert subject.spec is not None
     arguments = (subject.spec, subject.gguf, name, own, limits)
     try:
@@ -297,11 +296,12 @@ def _fitting(
         return subject, limits, trained, options, ()
     trained, adapters = spec.n_context_trained, subject.gguf.adapters
     n_context = context_of(spec.n_context_usual, options.n_context)
-    spec = spec_of(metadata, tensors, n_context, subject.approx.threshold, rows=subject.rows, adapters=adapters)
+    approx, how = subject.approx, (n_context, subject.approx.threshold)
+    spec = spec_of(metadata, tensors, *how, rows=subject.rows, adapters=adapters, block_budget=approx.prefill)
     head = chosen_head(subject, options, n_context) if spec.is_causal else None
     spec = showing_rows(spec, head)
     subject = replace(subject, spec=spec, head=head)
-    limits = with_budget(limits_for(n_context, options.n_sessions, options.kv, spec), spec, subject.approx.kv)
+    limits = with_budget(limits_for(n_context, options.n_sessions, options.kv, spec), spec, approx.kv)
     limits = limits_on(options.device, spec, tensors, limits)
     if not spec.is_causal:  # reads whole texts in one pass and generates none
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))

@@ -29,19 +29,26 @@ def recent_and_best(batch: Batch, starts: Int32s) -> tuple[Int32s, Int32s]:
     All chunks are recent, from 0 on, for tokens without a budget and where the budget covers everything. `starts`: the
     position from which on a token's ancestors are in the same pass (`Step.starts`): it sees all of those.
     """
-    budgets, own = batch.budgets, batch.positions // PAGE
-    if budgets is None:
-        return np.zeros_like(own), np.zeros_like(own)
-    most = -(-budgets // PAGE)
-    before = np.maximum(1, budgets // (RECENT_SHARE * PAGE))
-    if batch.turn_starts is not None:
-        in_turn = own - batch.turn_starts // PAGE
-        fits = (batch.turn_starts > 0) & (in_turn < most // TURN_SHARE)
-        before = np.where(fits, np.maximum(before, in_turn), before)
-    first = np.minimum(own - before, starts // PAGE)
-    n_best = np.maximum(0, most - 2 - (own - first))
-    sees_all = (budgets <= 0) | (first - 1 <= n_best)
-    return np.where(sees_all, 0, first).astype(np.int32), np.where(sees_all, 0, n_best).astype(np.int32)
+    n_tokens, turns = len(batch.tokens), batch.turn_starts
+    if batch.budgets is None:
+        return np.zeros(n_tokens, np.int32), np.zeros(n_tokens, np.int32)
+    stated = batch.positions.tolist(), starts.tolist(), batch.budgets.tolist()
+    own = map(_seen, *stated, [0] * n_tokens if turns is None else turns.tolist())
+    first, n_best = np.array(list(own), np.int32).T
+    return first, n_best
+
+
+def _seen(position: int, start: int, budget: int, turn_start: int) -> tuple[int, int]:
+    """The first recent chunk of a token, and how many others it may choose."""
+    if budget <= 0:
+        return 0, 0
+    own, most, before = position // PAGE, -(-budget // PAGE), max(1, budget // (RECENT_SHARE * PAGE))
+    in_turn = own - turn_start // PAGE
+    if turn_start > 0 and before < in_turn < most // TURN_SHARE:
+        before = in_turn
+    first = min(own - before, start // PAGE)
+    n_best = max(0, most - 2 - (own - first))
+    return (0, 0) if first - 1 <= n_best else (first, n_best)
 
 
 def summaries(keys: Floats) -> tuple[Floats, Floats]:

@@ -51,14 +51,27 @@ class MatMulCost:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockAttention:
+    """Blocks of `size` tokens of a prompt, `sampled` of which choose `budget` positions that all of them attend to."""
+
+    size: int
+    budget: int
+    sampled: int
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionHeads:
-    """Attention of one layer: query heads, key/value heads, widths of keys and values, and the window, if any."""
+    """Attention of one layer: query heads, key/value heads, widths of keys and values, and the window, if any.
+
+    `blocks`: what blocks of a prompt attend to, if not to everything.
+    """
 
     heads: int
     kv_heads: int
     key_width: int
     value_width: int
     window: int | None = None
+    blocks: BlockAttention | None = None
 
     def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
         """Bytes of a cached token in this layer."""
@@ -80,13 +93,22 @@ class AttentionHeads:
 
     def multiply_adds(self, n_tokens: int, n_cached: int) -> float:
         """Multiply-adds of scores and value sums, for `n_tokens` consecutive tokens after `n_cached`."""
-        first, last = n_cached + 1, n_cached + n_tokens
-        if self.window is None or last <= self.window:
-            seen = (first + last) * n_tokens / 2
-        else:
-            below = max(0, self.window - first + 1)  # tokens that attend to everything before them
-            seen = (first + first + below - 1) * below / 2 + (n_tokens - below) * self.window
-        return self.heads * (self.key_width + self.value_width) * seen
+        blocks = None if self.blocks is None or n_tokens < self.blocks.size else self.blocks
+        most, seen = self.window if blocks is None else blocks.budget, _positions(n_tokens, n_cached, None)
+        chosen = seen if most is None else _positions(n_tokens, n_cached, most)
+        found = self.heads * (self.key_width + self.value_width) * chosen
+        if blocks is not None and chosen < seen:
+            found += self.heads * self.key_width * seen * blocks.sampled / blocks.size
+        return found
+
+
+def _positions(n_tokens: int, n_cached: int, most: int | None) -> float:
+    """Positions that `n_tokens` consecutive tokens after `n_cached` attend to, `most` each, if that is limited."""
+    first, last = n_cached + 1, n_cached + n_tokens
+    if most is None or last <= most:
+        return (first + last) * n_tokens / 2
+    below = max(0, most - first + 1)  # tokens that attend to everything before them
+    return (first + first + below - 1) * below / 2 + (n_tokens - below) * most
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ class Batch:
     budgets    int32[T]  about how many cached positions each token sees in layers without a window (`graph.budget`), 0:
                all; None: all
     turn_starts  int32[T]  where the turn of each token's chat begins, 0: unknown; None: unknown
+    blocks     int32[N]     the first token of each whole block of a prompt: PAGE tokens of one sequence, in a chain, at
+               positions from a multiple of PAGE on; None: no blocks
     """
 
     tokens: Int32s
@@ -69,6 +71,7 @@ class Batch:
     hidden: Floats | None = None
     budgets: Int32s | None = None
     turn_starts: Int32s | None = None
+    blocks: Int32s | None = None
 
     def named_tokens(self) -> list[int]:
         """The tokens in the form used to compare texts: ids, and the names of rows."""
@@ -135,6 +138,19 @@ def joined_numbers(batches: Sequence[Batch], of: Callable[[Batch], Int32s | None
         return None
     parts = zip(batches, stated, strict=True)
     return np.concatenate([np.zeros_like(batch.positions) if each is None else each for batch, each in parts])
+
+
+def joined_blocks(batches: Sequence[Batch]) -> Int32s | None:
+    """The blocks of several batches that are evaluated one after the other; None if no batch has any."""
+    firsts = np.cumsum([0, *(len(batch.tokens) for batch in batches)], dtype=np.int32)
+    found = [batch.blocks + first for batch, first in zip(batches, firsts, strict=False) if batch.blocks is not None]
+    return np.concatenate(found) if found else None
+
+
+def whole_blocks(first_position: int, n_tokens: int) -> Int32s | None:
+    """`Batch.blocks` of a chain of tokens from a position on; None if it has no whole block."""
+    found = np.arange(-first_position % PAGE, n_tokens - PAGE + 1, PAGE, dtype=np.int32)
+    return found if len(found) else None
 
 
 def same_axes(positions: Int32s) -> Int32s:
@@ -217,6 +233,7 @@ def join(batches: Sequence[Batch]) -> Batch:
         hidden=joined_hidden(batches),
         budgets=joined_numbers(batches, attrgetter("budgets")),
         turn_starts=joined_numbers(batches, attrgetter("turn_starts")),
+        blocks=joined_blocks(batches),
     )
 
 

@@ -83,11 +83,12 @@ def quant_name(header: Header) -> str | None:
     return quant_of_type(header.metadata) or sizes.most_common(1)[0][0]
 
 
-def approximate(fingerprint: str, threshold: float | None) -> str:
-    """The fingerprint of a model with an activation threshold, which makes it a different model."""
-    if threshold is None:
+def approximate(fingerprint: str, threshold: float | None, block_budget: int | None = None) -> str:
+    """The fingerprint of a model with an activation threshold or a budget for blocks: a different model."""
+    if threshold is None and block_budget is None:
         return fingerprint
-    return hashlib.blake2b(f"{fingerprint} approx {threshold!r}".encode(), digest_size=16).hexdigest()
+    how = f"{threshold!r}" if block_budget is None else f"{threshold!r} prefill {block_budget}"
+    return hashlib.blake2b(f"{fingerprint} approx {how}".encode(), digest_size=16).hexdigest()
 
 
 def fingerprint(file: GGUFFile) -> str:

@@ -28,7 +28,7 @@ from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.sizes import GUESSING, LAYERS_MAX
 from edgeinfer.models.trained_heads import TrainedHead, has_head, in_chain
-from edgeinfer.models.variants import with_rows, with_threshold
+from edgeinfer.models.variants import with_block_budget, with_rows, with_threshold
 
 UNREAD = re.compile(
     r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*|adapter\.\d+\..*\.transposed"
@@ -83,17 +83,20 @@ def open_model(
     *,
     rows: bool = False,
     adapters: Sequence[AdapterChoice] = (),
+    block_budget: int | None = None,
 ) -> Model:
     """Open a GGUF model to run with `n_context` tokens (default: the context it was trained with).
 
     `approx`: a threshold below which activations count as zero. `rows`: prepare it for rows of numbers besides token
-    ids. `adapters`: LoRA adapters that are added to its products. Raises ModelNotFound, BadGGUF, UnsupportedModel, and
+    ids. `adapters`: LoRA adapters that are added to its products. `block_budget`: positions that blocks of prompts
+    attend to. Raises ModelNotFound, BadGGUF, UnsupportedModel, and
     BadSetting for an impossible context or threshold.
     """
     file = GGUFFile.open(path, adapters)
     try:
         opened = file.adapters
-        return Model(file, spec_of(file.metadata, file.tensors, n_context, approx, rows=rows, adapters=opened))
+        how = file.metadata, file.tensors, n_context, approx
+        return Model(file, spec_of(*how, rows=rows, adapters=opened, block_budget=block_budget))
     except BaseException:
         file.close()
         raise
@@ -107,6 +110,7 @@ def spec_of(
     *,
     rows: bool = False,
     adapters: Sequence[Adapter] = (),
+    block_budget: int | None = None,
 ) -> ModelSpec:
     """The spec of the model described by a header. Works without the weights. Raises as `open_model` does."""
     if n_context is not None and not 0 < n_context <= COUNT_MAX:
@@ -136,6 +140,7 @@ def spec_of(
     _check_tensors(spec, tensors, header.integer("block_count"), re.compile(architecture.unread))
     if rows:
         spec = with_rows(spec, hp, architecture.axes)
+    spec = spec if block_budget is None else with_block_budget(spec, block_budget)
     return spec if approx is None else with_threshold(spec, approx)
 
 

@@ -1,7 +1,7 @@
-"""Variants of a model's graph: rows of numbers in place of token ids, and small activations that count as zero.
+"""Variants of a model's graph: rows in place of token ids, activations that count as zero, blocks with a budget.
 
-In: a ModelSpec; what its file says about axes (`rope.dimension_sections`), or a threshold (`--approx`). Out: a
-ModelSpec whose ops declare rows, three positions per token, or the threshold; devices without these refuse it by name.
+In: a ModelSpec; what its file says about axes (`rope.dimension_sections`), or what `--approx` says. Out: a ModelSpec
+whose ops declare rows, three positions per token, the threshold or the budget; devices without these refuse it by name.
 Thresholds apply only to the activations of feed-forward networks with SiLU or GELU: ReLU networks have exact zeros
 already, and neurons of experts are not distinguished. Independent of files, of what produces rows and of what is read
 from where. Sources: Qwen2-VL (arXiv 2409.12191), Qwen3-VL (arXiv 2511.21631).
@@ -20,6 +20,7 @@ from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.rope import Rope
@@ -96,6 +97,26 @@ def with_threshold(spec: ModelSpec, threshold: float) -> ModelSpec:
     return found
 
 
+def with_block_budget(spec: ModelSpec, budget: int) -> ModelSpec:
+    """The model with blocks of prompts that attend to about `budget` positions, in layers without a window.
+
+    Raises BadSetting if no layer attends to all that was before.
+    """
+    stages = tuple(replace(stage, ops=tuple(_within(op, budget) for op in stage.ops)) for stage in spec.stages)
+    found = replace(spec, stages=stages)
+    if found == spec:
+        raise BadSetting(
+            f"approx prefill has nothing to leave out in {spec.architecture}, of which no layer attends to all that "
+            "was before; run it without"
+        )
+    return found
+
+
+def block_budget_of(spec: ModelSpec) -> int | None:
+    """How many positions blocks of prompts attend to, if that is limited."""
+    return next((op.block_budget for op in spec.ops() if isinstance(op, Attention) and op.block_budget), None)
+
+
 def check_threshold(threshold: float) -> None:
     """Raises BadSetting unless it is a finite number above zero that fits in a float32."""
     if not (math.isfinite(threshold) and SMALLEST <= threshold <= LARGEST):
@@ -112,6 +133,11 @@ def threshold_of(spec: ModelSpec) -> float | None:
     return next((op.threshold for op in spec.ops() if isinstance(op, GatedAct | Act) and op.threshold), None)
 
 
+def approximation_of(spec: ModelSpec) -> Approximation:
+    """What a model's graph leaves out."""
+    return Approximation(threshold_of(spec), prefill=block_budget_of(spec))
+
+
 def refuse_thresholds(spec: ModelSpec, device: str) -> None:
     """Raises UnsupportedModel for a device that computes all activations unchanged."""
     if has_threshold(spec):
@@ -126,7 +152,18 @@ def told(approx: Approximation) -> tuple[str, ...]:
         found += (f"approx {threshold}: activations of a magnitude below {threshold} count as zero, {NOT_EXACT}",)
     if approx.kv is not None:
         found += (f"approx kv={approx.kv}: tokens of answers attend to about {approx.kv} of those before, {NOT_EXACT}",)
+    if approx.prefill is not None:
+        found += (
+            f"approx prefill={approx.prefill}: blocks of long prompts attend to about {approx.prefill} of the tokens "
+            f"before, {NOT_EXACT}",
+        )
     return found
+
+
+def _within(op: Op, budget: int) -> Op:
+    if isinstance(op, Attention) and op.causal and op.window is None:
+        return replace(op, block_budget=budget)
+    return op
 
 
 def _cut(op: Op, threshold: float) -> Op:

@@ -70,7 +70,10 @@ def test_a_budget_for_everything_changes_nothing(name: str) -> None:
 def decoded(executor: Executor, tokens: np.ndarray, n_prompt: int, budget: int, size: int) -> np.ndarray:
     """Logits of the tokens after a prompt, `size` at a time and within a budget."""
     sequence, found = executor.create(), []
-    for start, stop in [(0, n_prompt), *((at, min(at + size, len(tokens))) for at in range(n_prompt, len(tokens), size))]:
+    for start, stop in [
+        (0, n_prompt),
+        *((at, min(at + size, len(tokens))) for at in range(n_prompt, len(tokens), size)),
+    ]:
         for first in range(start, stop, executor.limits.max_tokens):
             own = tokens[first : min(stop, first + executor.limits.max_tokens)]
             order = np.arange(len(own), dtype=np.int32)

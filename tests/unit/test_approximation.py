@@ -31,7 +31,23 @@ def test_what_is_said_is_read(given: object, threshold: float | None, kv: int | 
 
 
 @pytest.mark.parametrize(
-    "given", ["kv=191", "kv=-5", "kv=1e3", "kv", "kv=", "0", "-1", "nan", "inf", "1e-31", "0.1,0.2", "kv=256,kv=512", "x=3", True]
+    "given",
+    [
+        "kv=191",
+        "kv=-5",
+        "kv=1e3",
+        "kv",
+        "kv=",
+        "0",
+        "-1",
+        "nan",
+        "inf",
+        "1e-31",
+        "0.1,0.2",
+        "kv=256,kv=512",
+        "x=3",
+        True,
+    ],
 )
 def test_what_cannot_be_read_is_told(given: object) -> None:
     with pytest.raises(BadSetting, match=r"approx needs a threshold .* such as 0\.05, a budget .* such as kv=1024"):

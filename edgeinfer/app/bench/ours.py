@@ -36,7 +36,7 @@ from edgeinfer.engine.opening.evaluator import open_evaluator
 from edgeinfer.engine.probing.core_clock import CoreClock
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.scheduler.stats import Stats
-from edgeinfer.graph.step import Batch, Step
+from edgeinfer.graph.step import Batch, Step, whole_blocks
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import open_model
@@ -102,7 +102,8 @@ class SequencePasses:
             outputs = order if every else order[-1:] if last else order[:0]
             sequences = np.full(len(part), self._sequence, np.int32)
             positions = order + np.int32(self.n_cached)
-            batch = Batch(part, sequences, positions, order - 1, outputs)
+            blocks = None if is_answer else whole_blocks(self.n_cached, len(part))
+            batch = Batch(part, sequences, positions, order - 1, outputs, blocks=blocks)
             self._executor.evaluate(batch.within(limits.kv_budget, 0 if is_answer else len(part)))
             self._executor.commit(self._sequence, order)
 
@@ -176,7 +177,7 @@ class OpProfile:
     def __init__(self, opening: BenchOpening) -> None:
         how = opening.conditions
         self._limits = limits_for(how.n_context, kv=how.kv)
-        self._model = open_model(how.model, how.n_context, how.approx.threshold)
+        self._model = open_model(how.model, how.n_context, how.approx.threshold, block_budget=how.approx.prefill)
         self._device = open_device(opening.executor, _device_options(how))
         self._lane: Lane = self._device.compile(self._model.spec, self._model.file, self._limits)
 
@@ -223,7 +224,8 @@ class OpProfile:
     def _batch(self, sequence: int, start: int, count: int) -> Batch:
         order = np.arange(count, dtype=np.int32)
         tokens = random_tokens(start, count, self._model.spec.n_vocab)
-        return Batch(tokens, np.full(count, sequence, np.int32), order + np.int32(start), order - 1, order[-1:])
+        sequences, blocks = np.full(count, sequence, np.int32), whole_blocks(start, count)
+        return Batch(tokens, sequences, order + np.int32(start), order - 1, order[-1:], blocks=blocks)
 
 
 def _median(times: Sequence[KernelTime]) -> OpTime:

@@ -24,7 +24,7 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class BenchModel:
-    """The model that was measured. `approx`, `kv_budget`: what our own device leaves out of it, as `Approximation`."""
+    """The model that was measured. `approx` and budgets: what our own device leaves out of it, as `Approximation`."""
 
     name: str
     path: str
@@ -33,6 +33,7 @@ class BenchModel:
     kv: KVKind = "f16"
     approx: float | None = None
     kv_budget: int | None = None
+    prefill_budget: int | None = None
 
 
 def report_json(record: Record, model: BenchModel) -> Json:
@@ -134,7 +135,7 @@ def report_lines(record: Record, model: BenchModel) -> Iterator[str]:
         memory += f", {machine.memory.model_read_bytes_s / 1e9:.1f} GB/s of as much as the model"
     n_cores, n_threads = counted(machine.cores, "core"), counted(record.threads, "thread")
     yield f"machine   {machine.cpu}, {n_cores}, {n_threads}, {machine.memory.isa}, {memory}"
-    left_out = Approximation(model.approx, model.kv_budget)
+    left_out = Approximation(model.approx, model.kv_budget, model.prefill_budget)
     approx = "" if left_out.is_exact else f", approx {left_out}"
     size = f"{model.file_bytes / 1e6:.1f} MB, {model.kv} kv{approx}"
     yield f"model     {model.name}, {model.quant or 'quant unknown'}, {size}"

@@ -141,8 +141,14 @@ def _conditions(
             require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
     facts = BenchModel(
-        local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, load.kv, load.approximation.threshold,
+        local.name,
+        str(local.path),
+        quant_name(file_header(local.path)),
+        file_bytes,
+        load.kv,
+        load.approximation.threshold,
         load.approximation.kv,
+        load.approximation.prefill,
     )
     conditions = Conditions(
         local.path.resolve(),

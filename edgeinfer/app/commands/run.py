@@ -265,6 +265,7 @@ def _record(
         "draft_s": None if stats.draft is None else stats.draft.seconds,
         "approx": facts.approx,
         "kv_budget": facts.approximation.kv,
+        "prefill_budget": facts.approximation.prefill,
         "skipped_share": skipped_share(read.reading),
         "mode": facts.mode,
         "policy": stats.policy,

@@ -150,7 +150,8 @@ def plan_for(
     from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
 
     key, tensors = AUTO_DEVICE if device == "auto" else device, with_scales(header.tensors, "the header")
-    spec = spec_of(header.metadata, tensors, n_context, approx.threshold, adapters=adapters)
+    how = n_context, approx.threshold
+    spec = spec_of(header.metadata, tensors, *how, adapters=adapters, block_budget=approx.prefill)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
     limits = limits_for(context_of(spec.n_context_usual, n_context), n_sessions, kv, spec)
     limits = with_budget(limits, spec, approx.kv)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from edgeinfer.app.plans.fit import Fit, memory_record
 from edgeinfer.app.plans.planning import DeepPass, Planned
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.models.variants import threshold_of
+from edgeinfer.models.variants import block_budget_of, threshold_of
 from edgeinfer.scheduling.cost.drafter import PlannedDrafter
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import ModelWork
@@ -70,6 +70,7 @@ def record_of(
         },
         "approx": threshold_of(facts.spec),
         "kv_budget": facts.kv_budget,
+        "prefill_budget": block_budget_of(facts.spec),
         "machine": None if planned is None else planned.profile.name,
         "assumptions": [] if planned is None else list(planned.profile.assumptions),
         "schedule": None if planned is None else planned.decode.schedule,

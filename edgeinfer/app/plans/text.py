@@ -13,7 +13,7 @@ from edgeinfer.app.plans.planning import VERIFIED, Planned
 from edgeinfer.app.plans.record import PlannedModel, placed_line
 from edgeinfer.engine.measure.profiles import Adjustment
 from edgeinfer.models.rope import told_of_factors
-from edgeinfer.models.variants import threshold_of, told
+from edgeinfer.models.variants import approximation_of, told
 from edgeinfer.scheduling.cost.drafter import PlannedDrafter
 from edgeinfer.scheduling.cost.work import StageShape, StageWork
 from edgeinfer.scheduling.machine.profile import Profile
@@ -42,8 +42,7 @@ def model_lines(
         f"{name}: {spec.architecture}, {facts.n_params / 1e6:.0f} M parameters, {counted(spec.n_layers, 'layer')}",
         *([] if here is None or fit.refusal else [f"plan      {_plan_line(here, planned)}"]),
     ]
-    threshold = threshold_of(spec)
-    lines += [] if threshold is None else [told(threshold)]
+    lines += told(approximation_of(spec))
     kept = here.kept if here is not None else planned.kept if planned is not None else None
     lines.append(f"file      {size_text(facts.file_bytes)}")
     lines += [f"adapter   {size_text(size)} of it: {path} at scale {scale:g}" for path, scale, size in facts.adapters]

@@ -61,4 +61,5 @@ def unopened_record(model: str, options: ServerOptions) -> Record:
 def open_record(model: PooledModel) -> Record:
     """What lists of models say of one that is open."""
     facts = model.llm.info
-    return {"n_ctx": facts.n_context, "n_ctx_train": facts.n_context_trained, "arch": facts.architecture}
+    found = {"n_ctx": facts.n_context, "n_ctx_train": facts.n_context_trained, "arch": facts.architecture}
+    return found if facts.approximation.is_exact else {**found, "approx": str(facts.approximation)}

@@ -15,7 +15,7 @@ from edgeinfer.backends.cpu.layout import attention_records, chosen_records, par
 from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
 from edgeinfer.backends.meanings import FORMS
-from edgeinfer.graph import step
+from edgeinfer.graph import block_choice, step
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
 from edgeinfer.jit.library import KernelLibrary, cache_folder, open_library
 from edgeinfer.jit.targets import WIDE
@@ -38,8 +38,8 @@ def kernel_sources() -> tuple[Path, ...]:
     kernels = here / "kernels"
     folders = (here / "layout", kernels, *sorted(path for path in kernels.iterdir() if path.is_dir()))
     folders = (*folders, *sorted(here.glob("*/kernels")))  # of folders that may be absent
-    constants = (Path(base.__file__), Path(meanings.__file__), Path(step.__file__), Path(slot_records.__file__))
-    return Path(__file__), *folders, *constants
+    constants = base.__file__, meanings.__file__, step.__file__, block_choice.__file__, slot_records.__file__
+    return Path(__file__), *folders, *map(Path, constants)
 
 
 def kernel_folder() -> Path:
@@ -137,10 +137,7 @@ def causal_conv(activation: str | None) -> Kernel:
 
 def attention(layout: PageLayout, isa_name: str, *, chosen: bool = False) -> AttentionKernels:
     """The kernels for a kind of pages and an instruction set. `chosen`: those that attend to chosen chunks."""
-    isa_name = TILED.get(isa_name, isa_name)
-    kind, name = _rounded(layout.kind), f"{layout.kind}-{isa_name}"
-    if kind is None:  # no integer products: all that matters is how much the registers hold
-        name, isa_name = ("f16-wide", "avx512vnni") if isa_name in WIDE else ("f16-narrow", "portable")
+    kind, (name, isa_name) = _rounded(layout.kind), _attention_isa(layout, isa_name)
     parameters = (kind, isa_name)
     module, which = ("attention.chosen", "chosen") if chosen else ("attention.attention", "chunks")
     joined = f"join_{which}" if kind is None else f"join_{which}-rotated"
@@ -153,11 +150,26 @@ def attention(layout: PageLayout, isa_name: str, *, chosen: bool = False) -> Att
     return AttentionKernels(by_tile, by_chunk, join)
 
 
+def _attention_isa(layout: PageLayout, isa_name: str) -> tuple[str, str]:
+    """A name for the kind of pages and the instruction set that attention is compiled for, and that set."""
+    isa_name = TILED.get(isa_name, isa_name)
+    if _rounded(layout.kind) is None:  # no integer products: all that matters is how much the registers hold
+        return ("f16-wide", "avx512vnni") if isa_name in WIDE else ("f16-narrow", "portable")
+    return f"{layout.kind}-{isa_name}", isa_name
+
+
 def choose_chunks(layout: PageLayout) -> Kernel:
     """The kernel that chooses chunks within budgets, for a kind of pages."""
     rotates = _rounded(layout.kind) and "rotated"
     name = "choose_chunks" if rotates is None else "choose_chunks-rotated"
     return Kernel(name, _source("attention.choice", "choosing", (rotates,)), attention_records.ATTENTION)
+
+
+def choose_for_blocks(layout: PageLayout, isa_name: str) -> Kernel:
+    """The kernel that chooses chunks for blocks of prompts, for a kind of pages and an instruction set."""
+    name, isa_name = _attention_isa(layout, isa_name)
+    source = _source("attention.block_choice", "choosing", (_rounded(layout.kind), isa_name))
+    return Kernel(f"choose_for_blocks-{name}", source, attention_records.ATTENTION)
 
 
 def summarise_pages(kind: KVKind) -> Kernel:

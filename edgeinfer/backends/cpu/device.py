@@ -101,7 +101,9 @@ class CpuDevice:
     ) -> LaneResources:
         """What a lane runs with, once the kernels are ready."""
         by_records = limits.stored is not None and limits.stored.by_records
-        needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections, by_records=by_records, budgets=limits.budgets)
+        needed = kernels_of(
+            spec, file.tensors, limits.kv, self.isa, sections, by_records=by_records, budgets=limits.budgets
+        )
         needed += FILLING if limits.stored is not None and spec.has_experts else ()
         self.library.prepare(needed, len(self.cores), progress)
         shared = self._worker_pool

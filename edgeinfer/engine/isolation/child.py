@@ -131,7 +131,9 @@ class Server:
         assert self._shared is not None
         n_tokens, n_outputs, n_rows = (_number(call, name) for name in ("n_tokens", "n_outputs", "n_rows"))
         axes, scales = bool(call.arguments["axes"]), bool(call.arguments["scales"])
-        batch = self._shared.batch(n_tokens, n_outputs, n_rows, axes=axes, scales=scales)
+        listed = np.array(call.arguments["blocks"], np.int32)
+        blocks = listed if len(listed) else None
+        batch = self._shared.batch(n_tokens, n_outputs, n_rows, axes=axes, scales=scales, blocks=blocks)
         logits = self._evaluator.evaluate(batch)
         shapes = self._shared.put_results(logits, self._evaluator.peaks)
         n_free_pages, n_workers = self._evaluator.n_free_pages, self._evaluator.n_workers

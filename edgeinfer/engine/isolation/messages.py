@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, DeviceOptions, Limits
 from edgeinfer.backends.evaluator import Interrupted
 from edgeinfer.errors import DeviceFailed
-from edgeinfer.graph.step import AXES, Batch, Floats, InputRows
+from edgeinfer.graph.step import AXES, Batch, Floats, InputRows, Int32s
 from edgeinfer.ipc.channel import error_of
 from edgeinfer.ipc.records import Plain, read_as
 from edgeinfer.load_options import LoadOptions
@@ -192,10 +192,24 @@ class Shared:
             self._batch[5:, :n_tokens] = batch.axes.T
         if batch.scales is not None:
             self._scales[:n_tokens] = batch.scales
-        stated: dict[str, Plain] = {"axes": batch.axes is not None, "scales": batch.scales is not None}
+        blocks: list[Plain] = [] if batch.blocks is None else batch.blocks.tolist()
+        stated: dict[str, Plain] = {
+            "axes": batch.axes is not None,
+            "scales": batch.scales is not None,
+            "blocks": blocks,
+        }
         return {"n_tokens": n_tokens, "n_outputs": n_outputs, "n_rows": n_rows, **stated}
 
-    def batch(self, n_tokens: int, n_outputs: int, n_rows: int, *, axes: bool, scales: bool = False) -> Batch:
+    def batch(
+        self,
+        n_tokens: int,
+        n_outputs: int,
+        n_rows: int,
+        *,
+        axes: bool,
+        scales: bool = False,
+        blocks: Int32s | None = None,
+    ) -> Batch:
         """A copy of the batch that was written."""
         tokens, sequences, positions, parents = self._batch[:4, :n_tokens].copy()
         return Batch(
@@ -207,6 +221,7 @@ class Shared:
             InputRows(self._rows[:n_rows].copy()) if n_rows else None,
             self._batch[5:, :n_tokens].T.copy() if axes else None,
             self._scales[:n_tokens].copy() if scales else None,
+            blocks=blocks,
         )
 
     def put_results(self, logits: Floats, peaks: Floats | None) -> Shapes:

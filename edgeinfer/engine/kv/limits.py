@@ -15,10 +15,11 @@ from edgeinfer.backends.base import Limits, kind_of, require_kv
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.errors import BadGGUF, BadSetting
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.operands import SLOTS_IN_PASS, Windows
+from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
+from edgeinfer.models.variants import block_budget_of
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.machine.topology import available_bytes
@@ -48,17 +49,20 @@ def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16", spec: Mo
 
 
 def with_budget(limits: Limits, spec: ModelSpec | None, kv_budget: int | None) -> Limits:
-    """Limits for answers whose tokens have a budget of attention; None: the same.
+    """Limits for answers whose tokens have a budget of attention, if any, and for prompts whose blocks have one.
 
     Raises BadSetting for a model in which nothing would be left out.
     """
+    limits = replace(limits, whole_blocks=spec is not None and block_budget_of(spec) is not None)
     if kv_budget is None:
         return limits
     ops = () if spec is None else tuple(op for op in spec.ops() if isinstance(op, Attention))
     if spec is None or not spec.is_causal or all(op.window is not None for op in ops):
         what = "reads texts as a whole" if ops and spec is not None and not spec.is_causal else "keeps a window of it"
         name = "this model" if spec is None else spec.architecture
-        raise BadSetting(f"approx kv={kv_budget} has nothing to leave out of what is cached: {name} {what}; leave it out")
+        raise BadSetting(
+            f"approx kv={kv_budget} has nothing to leave out of what is cached: {name} {what}; leave it out"
+        )
     return replace(limits, budgets=True, kv_budget=kv_budget)
 
 

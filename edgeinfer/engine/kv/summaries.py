@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgeinfer.graph.step import PAGE, Int32s, Step
+from edgeinfer.graph.step import PAGE, Step
 
 
 class PageSummaries:
@@ -25,10 +25,14 @@ class PageSummaries:
         budgets = step.batch.budgets
         if budgets is None:
             return step
+        if len(step.tables) == 1:
+            pages = step.tables[0, 1 : int(step.starts[0]) // PAGE]
+            return step.with_new_pages(pages[~self._is_made[pages]])
         rows, first = np.unique(step.rows[budgets > 0], return_index=True)
         starts = step.starts[budgets > 0][first]
-        pages = [step.tables[row, 1 : start // PAGE] for row, start in zip(rows.tolist(), starts.tolist(), strict=True)]
-        found = np.unique(np.concatenate(pages)) if pages else np.zeros(0, np.int32)
+        of_rows = zip(rows.tolist(), starts.tolist(), strict=True)
+        seen = [step.tables[row, 1 : start // PAGE] for row, start in of_rows]
+        found = np.unique(np.concatenate(seen)) if seen else np.zeros(0, np.int32)
         return step.with_new_pages(found[~self._is_made[found]])
 
     def note(self, step: Step) -> None:

@@ -103,6 +103,10 @@ def approximate_on(device: str, approx: Approximation) -> str:
             raise BadSetting(
                 f"{device} does not leave small activations out: use --device cpu with --approx, or neither"
             )
+    if approx.prefill is not None and device not in ("auto", *ABLE):
+        raise BadSetting(
+            f"{device} attends to all that was before: use --device cpu with --approx prefill=N, or neither"
+        )
     device = AUTO_DEVICE if device == "auto" else device
     if approx.kv is not None:
         require_budgets(device)

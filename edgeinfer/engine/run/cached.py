@@ -7,6 +7,7 @@ commit. Belongs to one session or answer; several share a `Pool`, whose lock all
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.requests.drafting import Draft, RowReader
 from edgeinfer.engine.requests.prompt_rows import ROW, MixedPrompt
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
-from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s, whole_blocks
 from edgeinfer.models.trained_heads import HIDDEN
 from edgeinfer.offload.weights import WeightReads
 
@@ -101,6 +102,12 @@ class CachedSequence:
         """The largest number of rows of logits of one batch."""
         return self.pool.executor.limits.max_outputs
 
+    def in_whole_blocks(self, n_tokens: int, n_missing: int) -> int:
+        """How many of `n_tokens` a pass should read if more are missing: up to the end of a block, if blocks matter."""
+        n_more = (len(self._tokens) + n_tokens) % PAGE
+        cuts = self.pool.executor.limits.whole_blocks and n_more < n_tokens < n_missing
+        return n_tokens - n_more if cuts else n_tokens
+
     @property
     def is_full(self) -> bool:
         """Whether the context is full."""
@@ -180,8 +187,10 @@ class CachedSequence:
             scales=self._row_scales(n_tokens),
         )
         batch = batch if mixed is None else mixed.completed(batch, tokens)
-        n_full = n_tokens if n_prompt is None else max(0, n_prompt - n_cached)
-        return batch.within(self.pool.executor.limits.kv_budget, n_full, self.turn_start)
+        n_full, limits = n_tokens if n_prompt is None else max(0, n_prompt - n_cached), self.pool.executor.limits
+        if limits.whole_blocks:
+            batch = replace(batch, blocks=whole_blocks(n_cached, min(n_full, n_tokens)))
+        return batch.within(limits.kv_budget, n_full, self.turn_start)
 
     def tree(self, draft: Draft, mixed: MixedPrompt | None = None) -> Batch:
         """The batch of a draft whose root follows the cached tokens, with logits for every token."""

@@ -288,8 +288,9 @@ def open_subject(path: Path, load: LoadOptions) -> Subject:
             raise BadSetting(f"{path} is a folder with an ONNX decoder, to which no LoRA adapter can be added")
         return replace(_folder_subject(path, device), rows=rows)
     if is_own(device):
-        model = open_model(path, n_context, approx.threshold, rows=rows, adapters=load.adapters)
-        own = approximate(fingerprint(model.file), approx.threshold)
+        how = approx.threshold, approx.prefill
+        model = open_model(path, n_context, how[0], rows=rows, adapters=load.adapters, block_budget=how[1])
+        own = approximate(fingerprint(model.file), *how)
         return Subject(model.file, model.spec, own, approx=approx, rows=rows)
     if load.adapters:
         raise BadSetting(f"{device} applies no LoRA adapters in edgeinfer; use --device cpu with --lora")

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.graph.block_choice import SAMPLED, chosen_chunks, sampled_tokens
 from edgeinfer.graph.budget import recent_and_best, unseen_chunks
-from edgeinfer.graph.op import Access, AttentionHeads, Cost, Op, OpContext
+from edgeinfer.graph.op import Access, AttentionHeads, BlockAttention, Cost, Op, OpContext
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import PAGE, Floats
 
@@ -34,7 +35,8 @@ class Attention(Op):
     arXiv 2309.17453; gpt-oss). `alibi`: how far away a key is lowers its score, by a slope per head from 2^(-alibi / n)
     down to 2^-alibi (Press et al., arXiv 2108.12409). `relative`: what is added to scores, float32[buckets, H] as one
     vector, by the bucket of the distance and the head (Raffel et al., arXiv 1910.10683). Where a pass states budgets,
-    layers without a window attend to a part of the positions (`graph.budget`).
+    layers without a window attend to a part of the positions (`graph.budget`). `block_budget`: blocks of a prompt
+    attend to about that many positions (`graph.block_choice`).
     """
 
     query: str
@@ -52,6 +54,7 @@ class Attention(Op):
     alibi: float | None = None
     chunked: bool = False
     relative: Weight | None = None
+    block_budget: int | None = None
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -64,7 +67,9 @@ class Attention(Op):
 
     @property
     def cost(self) -> Cost:
-        heads = AttentionHeads(self.heads, self.kv_heads, self.key_width, self.value_width, self.window)
+        blocks = None if self.block_budget is None else BlockAttention(PAGE, self.block_budget, SAMPLED)
+        sizes = self.heads, self.kv_heads, self.key_width, self.value_width
+        heads = AttentionHeads(*sizes, self.window, blocks)
         return Cost(vectors=self.vectors, attention=heads)
 
     def evaluate(self, context: OpContext) -> None:
@@ -75,12 +80,15 @@ class Attention(Op):
         attended = np.empty((len(queries), self.heads * self.value_width), np.float32)
         batch, starts = context.step.batch, context.step.starts
         seen = None if self.window is not None or batch.budgets is None else recent_and_best(batch, starts)
+        unseen = self._unseen(context, queries, all_keys)
         for token, query in enumerate(queries):
             slots = context.located(self.layer, self._slots(context, token))
             keys, values = all_keys[slots].astype(np.float32), all_values[slots].astype(np.float32)
             raised = self._raised(context, token, len(slots))
             if seen is not None and seen[0][token]:
                 raised = self._lowered(context, token, keys, (int(seen[0][token]), int(seen[1][token])), raised)
+            elif token in unseen:
+                raised = lowered(unseen[token], len(keys), raised)
             attended[token] = self._attend(query, keys, values, sinks, raised)
         context.values[self.out] = attended
 
@@ -107,8 +115,27 @@ class Attention(Op):
         """
         query = context.values[self.query][token].reshape(self.kv_heads, -1, self.key_width) * np.float32(self.scale)
         unseen = unseen_chunks(context.summarised(query), context.summarised(keys), *seen)
-        lowered = np.where(np.repeat(unseen, PAGE, axis=1)[:, : len(keys)], -np.inf, 0.0).astype(np.float32)
-        return lowered[:, None] + (0 if raised is None else raised)
+        return lowered(unseen, len(keys), raised)
+
+    def _unseen(
+        self, context: OpContext, queries: Floats, all_keys: NDArray[np.generic]
+    ) -> dict[int, NDArray[np.bool_]]:
+        """Which chunks the tokens of blocks do not see, by token and KV head: bool[G, chunks]."""
+        found: dict[int, NDArray[np.bool_]] = {}
+        firsts = context.step.batch.blocks
+        if self.block_budget is None or firsts is None:
+            return found
+        for first in firsts.tolist():
+            before = context.located(self.layer, context.visible_slots[first][:-1])
+            keys, rows = all_keys[before].astype(np.float32), list[Floats]()
+            for token in (first + sampled_tokens()).tolist():
+                raised = self._raised(context, token, len(context.visible_slots[token]))
+                raised = None if raised is None else raised[..., : len(keys)]
+                rows.append(self._scores(queries[token], keys, raised))
+            scores = np.concatenate(rows, axis=1)
+            unseen = ~np.stack([chosen_chunks(of_head, self.block_budget) for of_head in scores])
+            found |= dict.fromkeys(range(first, first + PAGE), unseen)
+        return found
 
     def _slots(self, context: OpContext, token: int) -> NDArray[np.int64]:
         """The slots a token attends to."""
@@ -125,6 +152,13 @@ class Attention(Op):
         position, window = int(step.batch.positions[token]), self.window or len(slots)
         return slots[max(0, position - window + 1) : position + window]
 
+    def _scores(self, query: Floats, keys: Floats, raised: Floats | None) -> Floats:
+        """Scores of one token before the softmax, as `_attend` takes its arguments: float32[G, H / G, S]."""
+        scores: Floats = np.einsum("grk,sgk->grs", query, keys)
+        if self.soft_cap is not None:
+            scores = np.float32(self.soft_cap) * np.tanh(scores / np.float32(self.soft_cap))
+        return scores if raised is None else scores + raised
+
     def _attend(
         self, query: Floats, keys: Floats, values: Floats, sinks: Floats | None, raised: Floats | None
     ) -> Floats:
@@ -132,10 +166,7 @@ class Attention(Op):
 
         `sinks` is [G, H / G, 1], `raised` [G, H / G, S]. Returns float32[H * V].
         """
-        scores = np.einsum("grk,sgk->grs", query, keys)
-        if self.soft_cap is not None:
-            scores = np.float32(self.soft_cap) * np.tanh(scores / np.float32(self.soft_cap))
-        scores = scores if raised is None else scores + raised
+        scores = self._scores(query, keys, raised)
         largest = scores.max(axis=-1, keepdims=True)
         largest = largest if sinks is None else np.maximum(largest, sinks)
         powers = np.exp(scores - largest)
@@ -143,6 +174,15 @@ class Attention(Op):
         shares = powers / (total if sinks is None else total + np.exp(sinks - largest))
         attended: Floats = np.einsum("grs,sgv->grv", shares, values).reshape(-1)
         return attended
+
+
+def lowered(unseen: NDArray[np.bool_], n_positions: int, raised: Floats | None) -> Floats:
+    """What is added to a token's scores, minus infinity for chunks that it does not see: float32[G, H / G or 1, S].
+
+    unseen bool[G, chunks]; `raised` float32[G, H / G, S]: what is added to them anyway.
+    """
+    found = np.where(np.repeat(unseen, PAGE, axis=1)[:, :n_positions], -np.inf, 0.0).astype(np.float32)[:, None]
+    return found if raised is None else found + raised
 
 
 def slopes(heads: int, alibi: float) -> Floats:

@@ -32,6 +32,7 @@ from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.hidden_rows import HiddenRows
@@ -99,10 +100,9 @@ class CpuLane:
         self._kv = resources.kv or CpuKV(spec.kv, limits, huge=resources.n_nodes == 1)
         self._kv_places = slot_copying(self._kv.pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
-        self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal, scales=spec.scales)
-        self._lowering = CpuLowering(
-            spec, file, limits, packed, self._kv, self._step, worker_pool.n_workers, sections
-        )
+        chooses = any(isinstance(op, Attention) and op.block_budget is not None for op in spec.ops())
+        self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal, scales=spec.scales, chooses=chooses)
+        self._lowering = CpuLowering(spec, file, limits, packed, self._kv, self._step, worker_pool.n_workers, sections)
         self._packed, self._buffers = packed, self._lowering.buffers
         self._embedded = None if embed is None else self._buffers.arrays[embed.out]
         further = [op for op in spec.ops() if isinstance(op, TokenRows)]
@@ -150,7 +150,13 @@ class CpuLane:
     def capabilities(self) -> LaneCapabilities:
         memories = self.states, self.windows
         return LaneCapabilities(
-            *memories, workers=self, op_times=self, peaks=self, buffers=self, cutting=self, scales=True,
+            *memories,
+            workers=self,
+            op_times=self,
+            peaks=self,
+            buffers=self,
+            cutting=self,
+            scales=True,
             budgets=self._summaries is not None,
         )
 

@@ -72,6 +72,12 @@ ATTENTION = np.dtype(
         ("choice_stride", "i8"),  # bytes between workers
         ("ranks", "i8"),  # int32[T, G, max_chunks]
         ("lists", "i8"),  # int32[n_tiles, G, 1 + max_chunks]
+        ("block_lists", "i8"),  # int32[blocks, G, block_list_bytes / 4], as `block_choice` writes them; 0: none
+        ("block_list_bytes", "i8"),
+        ("block_chunks", "i8"),  # chunks a block sees
+        ("block_attention", "i8"),  # float32[workers, 1 + 2 * sampled rows, block_attention_row / 4]
+        ("block_attention_stride", "i8"),  # bytes between workers
+        ("block_attention_row", "i8"),  # bytes
         ("scale", "f4"),
         ("cap", "f4"),  # 0: none
     ]

@@ -25,18 +25,21 @@ STEP = np.dtype(
         ("turns", "i8"),  # int32[T]: the row of the rotary tables for each token
         ("recents", "i8"),  # int32[T]: the first recent chunk of each token with a budget; 0: it sees everything
         ("n_best", "i8"),  # int32[T]: how many chunks before that, besides the first, each token chooses
+        ("blocks", "i8"),  # int32[n_blocks, 2]: the first token of each block of a prompt, and its row of `tables`
+        ("n_blocks", "i8"),
     ]
 )
 TILE = {
     name: 4 * place
     for place, name in enumerate(
-        ("first", "n_tokens", "row", "start", "path", "lowest", "highest", "path_ints", "spare", "gathers")
+        ("first", "n_tokens", "row", "start", "path", "lowest", "highest", "path_ints", "spare", "gathers", "block")
     )
 }
 """Byte offsets in an attention tile, int32[TILE_INTS]: its first token and the number of tokens; their row of `tables`;
 the position from which on they have paths, where those begin in `paths` (-1: no paths) and the distance between paths;
-the lowest and highest position; the spare page that paths lead to besides the table's pages (-1: none); and 1 if they
-lead to several spare pages, so that the keys and values of the tile's one token must be gathered.
+the lowest and highest position; the spare page that paths lead to besides the table's pages (-1: none); 1 if they lead
+to several spare pages, so that the keys and values of the tile's one token must be gathered; and the number of their
+block in `blocks` (-1: none).
 """
 TILE_INTS = len(TILE)
 STATE_STEP = np.dtype(

@@ -46,7 +46,11 @@ def summarised_layers(pools: Sequence[KVPool], summaries: Sequence[Halves | None
     layers = np.zeros(len(found), SUMMARISED_LAYER)
     for layer, (pool, own) in zip(layers, found, strict=True):
         layer["keys"], layer["values"] = address(pool.keys), address(pool.values)
-        layer["bank_pages"], layer["bank_bytes"], layer["places"] = pool.bank_pages, pool.bank_bytes, address(pool.places)
+        layer["bank_pages"], layer["bank_bytes"], layer["places"] = (
+            pool.bank_pages,
+            pool.bank_bytes,
+            address(pool.places),
+        )
         layer["key_bytes"], layer["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         layer["kv_heads"], layer["key_width"] = own.shape[1], pool.layout.key_width
         layer["key_padded"], layer["summaries"] = own.shape[3], address(own)

@@ -15,11 +15,13 @@ from edgeinfer.backends.cpu.layout.attention_records import ATTENTION, STORE_KV
 from edgeinfer.backends.cpu.layout.padding import BIAS_REACH, BIASES, LANES, padded, parts_of, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import attention_scratch_bytes
 from edgeinfer.backends.cpu.layout.summaries import ChoiceLayout
+from edgeinfer.backends.cpu.memory.block_lists import BlockLists
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.sequences import CpuKV
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Rotations
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
+from edgeinfer.graph.block_choice import SAMPLED
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.attention import Attention, biases, slopes
@@ -59,12 +61,13 @@ class AttentionLowering:
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
         self._choice_memory: tuple[NDArray[np.uint8], Int32s, Int32s] | None = None
+        self._blocks = BlockLists(spec, limits, n_workers)
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of tables, partial results and choices."""
         made = (*(self._choice_memory or ()), *(() if self._partials is None else (self._partials,)))
-        return self.rotations.nbytes + sum(array.nbytes for array in made)
+        return self.rotations.nbytes + self._blocks.nbytes + sum(array.nbytes for array in made)
 
     def rope(self, op: Rope) -> Call:
         cosines, sines = self.rotations.of(op.table, op.sections)
@@ -105,7 +108,7 @@ class AttentionLowering:
         args["value_width"], args["value_padded"] = op.value_width, padded(op.value_width)
         args["window"], args["chunked"] = op.window or NO_WINDOW, op.chunked
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
-        args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
+        args["tile_rows"] = self._tile_rows(op)
         args["ahead"], args["full"] = 1, not op.causal
         args["sinks"] = 0 if op.sinks is None else address(self._buffers.vector(op.sinks, padded(op.heads)))
         args["slopes"] = 0 if op.alibi is None else address(self._slopes_of(op.heads, op.alibi))
@@ -117,8 +120,10 @@ class AttentionLowering:
         if self.within and op.window is None:
             return self._chosen(op, args, reads)
         kernels = catalogue.attention(pool.layout, self._isa_name)
+        lists, calls = self._block_lists(op, args, reads)
         return [
-            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads),
+            *calls,
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | lists),
             Call(kernels.by_chunk, args, NOTHING, kept, "by chunks", reads),
             Call(kernels.join, args, NOTHING, own, "by tiles", kept),  # this or the first call writes `out`
         ]
@@ -132,12 +137,29 @@ class AttentionLowering:
         args["choice"], args["choice_stride"] = address(scratch), scratch.shape[1]
         own, kept, choice = (frozenset({name}) for name in (op.out, "attention partials", "attention choice"))
         kernels = catalogue.attention(pool.layout, self._isa_name, chosen=True)
+        lists, calls = self._block_lists(op, args, reads)
         return [
+            *calls,
             Call(catalogue.choose_chunks(pool.layout), args, NOTHING, choice, "by lists", frozenset({op.query})),
-            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice),
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice | lists),
             Call(kernels.by_chunk, args, NOTHING, kept, "by listed chunks", reads | choice),
             Call(kernels.join, args, NOTHING, own, "by tiles", kept | choice),  # this or `by_tile` writes `out`
         ]
+
+    def _block_lists(
+        self, op: Attention, args: NDArray[np.void], reads: frozenset[str]
+    ) -> tuple[frozenset[str], list[Call]]:
+        """What blocks of prompts choose, as a name that orders calls, and the call that writes it, if they do."""
+        if op.block_budget is None:
+            return NOTHING, []
+        lists = frozenset({"block lists"})
+        self._blocks.fill(args, op.block_budget)
+        kernel = catalogue.choose_for_blocks(self._pools[op.layer].layout, self._isa_name)
+        return lists, [Call(kernel, args, NOTHING, lists, "by blocks", reads)]
+
+    def _tile_rows(self, op: Attention) -> int:
+        """Query rows that a worker has room for: those of a tile, or of the tokens of a block that choose."""
+        return max(tile_tokens(self._spec), 0 if op.block_budget is None else SAMPLED) * op.heads // op.kv_heads
 
     def _memory_of_choice(self) -> tuple[NDArray[np.uint8], Int32s, Int32s]:
         """Scratch of each worker, ranks and lists, shared by all layers."""
@@ -168,8 +190,8 @@ class AttentionLowering:
     def _attention_memory(self) -> tuple[NDArray[np.uint8], Floats]:
         """Scratch of each worker and the partials of small passes, shared by all layers."""
         if self._scratch is None:
-            ops, n_tokens = [op for op in self._spec.ops() if isinstance(op, Attention)], tile_tokens(self._spec)
-            needs = [(n_tokens * op.heads // op.kv_heads, self._pools[op.layer].layout) for op in ops]
+            ops = [op for op in self._spec.ops() if isinstance(op, Attention)]
+            needs = [(self._tile_rows(op), self._pools[op.layer].layout) for op in ops]
             size = padded(max(attention_scratch_bytes(*each) for each in needs), 4096)
             self._scratch = aligned((self._n_workers, size), np.uint8)
             self._partials = aligned(self._buffers.layout.partials_shape, np.float32)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout.padding import padded
 from edgeinfer.backends.cpu.layout.pages import KVPool, PageLayout, pools_of, read_pages, write_pages
-from edgeinfer.backends.cpu.layout.summaries import summaries_of, summary_bytes
 from edgeinfer.backends.cpu.layout.step_records import ROW_INTS, SAVE_INTS, STATE_STEP
+from edgeinfer.backends.cpu.layout.summaries import summaries_of, summary_bytes
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import LayerState, PagedKV
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step

@@ -21,8 +21,12 @@ FEWEST_TILES = 4
 """A draft tree is cut into at least this many tiles for workers to share, or into tiles of FEWEST_TOKENS tokens."""
 FEWEST_TOKENS = 4
 _PLACES = {name: place for place, name in enumerate(STEP.names or ())}
+NO_BLOCKS: Int32s = np.zeros(0, np.int32)
 CHANGING = np.array(
-    [_PLACES[name] for name in ("n_tokens", "n_outputs", "tables", "table_stride", "n_tiles", "n_chunks", "split")]
+    [
+        _PLACES[name]
+        for name in ("n_tokens", "n_outputs", "tables", "table_stride", "n_tiles", "n_chunks", "split", "n_blocks")
+    ]
 )
 """Fields that every step sets."""
 PATHS, TURNS = _PLACES["paths"], _PLACES["turns"]
@@ -31,8 +35,19 @@ PATHS, TURNS = _PLACES["paths"], _PLACES["turns"]
 class StepRecord:
     """Owns the arrays of the current step."""
 
-    def __init__(self, limits: Limits, tile_tokens: int, *, ends: bool = False, scales: tuple[float, ...] = ()) -> None:
-        """`ends`: whether some attention is over whole texts. `scales`: of LoRA adapters, where a pass states none."""
+    def __init__(
+        self,
+        limits: Limits,
+        tile_tokens: int,
+        *,
+        ends: bool = False,
+        scales: tuple[float, ...] = (),
+        chooses: bool = False,
+    ) -> None:
+        """`ends`: whether some attention is over whole texts. `scales`: of LoRA adapters, where a pass states none.
+
+        `chooses`: whether blocks of prompts choose what they attend to.
+        """
         self.adapters = AdapterRows(limits, scales)
         self._tile_tokens = tile_tokens
         self._ends = np.zeros(limits.max_tokens if ends else 0, np.int32)
@@ -47,7 +62,8 @@ class StepRecord:
         self._paths = np.zeros(1, np.int32)
         self._recents = np.zeros(limits.max_tokens if limits.budgets else 0, np.int32)
         self._n_best = np.zeros_like(self._recents)
-        for name in ("positions", "slots", "outputs", "tiles", "ends", "recents", "n_best"):
+        self._blocks = np.zeros((limits.max_tokens // PAGE if chooses else 0, 2), np.int32)
+        for name in ("positions", "slots", "outputs", "tiles", "ends", "recents", "n_best", "blocks"):
             self.record[name] = address(getattr(self, f"_{name}"))
         self._positions_at = int(self.record["positions"][0])
         self.turn(None)
@@ -96,12 +112,15 @@ class StepRecord:
         if batch.budgets is not None:
             self._recents[:n_tokens], self._n_best[:n_tokens] = recent_and_best(batch, step.starts)
         self._tables = np.ascontiguousarray(step.tables, np.int32)
+        n_blocks = self._fill_blocks(step)
         if n_tokens == 1 and _is_direct(step):
             last = int(batch.positions[0])
-            self._tiles[0] = 0, 1, step.rows[0], step.starts[0], -1, last, last, 0, -1, 0
+            self._tiles[0] = 0, 1, step.rows[0], step.starts[0], -1, last, last, 0, -1, 0, -1
             n_tiles = 1
         else:
-            tiles, self._paths = attention_tiles(step, self._tile_tokens, forks=self._forks)
+            tiles, self._paths = attention_tiles(
+                step, self._tile_tokens, forks=self._forks, blocks=self._blocks[:n_blocks, 0]
+            )
             n_tiles, last = len(tiles), int(batch.positions.max())
             self._tiles[:n_tiles, : tiles.shape[1]] = tiles
             self._numbers[PATHS] = address(self._paths)
@@ -113,7 +132,16 @@ class StepRecord:
             n_tiles,
             last // CHUNK + 1,
             n_tokens <= SPLIT_TOKENS,
+            n_blocks,
         )
+
+    def _fill_blocks(self, step: Step) -> int:
+        """Load the blocks of a step that choose what they attend to; returns their number."""
+        firsts = step.batch.blocks
+        if firsts is None or not len(self._blocks):
+            return 0
+        self._blocks[: len(firsts), 0], self._blocks[: len(firsts), 1] = firsts, step.rows[firsts]
+        return len(firsts)
 
 
 class AdapterRows:
@@ -157,9 +185,14 @@ class Lists:
         self.tables: list[list[int]] = step.tables.tolist()
 
 
-def attention_tiles(step: Step, tile_tokens: int, *, forks: bool = True) -> tuple[Int32s, Int32s]:
-    """Tiles int32[n, TILE_INTS] and the paths they refer to. `forks`: tokens of a draft tree may share a tile."""
-    lists = Lists(step)
+def attention_tiles(
+    step: Step, tile_tokens: int, *, forks: bool = True, blocks: Int32s = NO_BLOCKS
+) -> tuple[Int32s, Int32s]:
+    """Tiles int32[n, TILE_INTS] and the paths they refer to. `forks`: tokens of a draft tree may share a tile.
+
+    `blocks`: the first tokens of blocks that choose what they attend to; a tile lies in one of them or outside of all.
+    """
+    lists, numbers = Lists(step), {first: number for number, first in enumerate(blocks.tolist())}
     direct, positions, rows, starts = direct_tokens(lists), lists.positions, lists.rows, step.starts.tolist()
     tiles: list[tuple[int, ...]] = []
     paths: list[int] = []
@@ -168,7 +201,7 @@ def attention_tiles(step: Step, tile_tokens: int, *, forks: bool = True) -> tupl
         row = rows[first]
         stop = next((token for token in range(first + 1, n_tokens) if rows[token] != row), n_tokens)
         if all(direct[first:stop]):
-            tiles += _chains(first, stop, row, starts[first], positions, tile_tokens)
+            tiles += _chains(first, stop, row, starts[first], positions, tile_tokens, numbers)
         else:
             tiles += _forks(lists, first, stop, starts[first], tile_tokens if forks else 1, paths)
         first = stop
@@ -176,15 +209,23 @@ def attention_tiles(step: Step, tile_tokens: int, *, forks: bool = True) -> tupl
 
 
 def _chains(
-    first: int, stop: int, row: int, start: int, positions: list[int], tile_tokens: int
+    first: int, stop: int, row: int, start: int, positions: list[int], tile_tokens: int, blocks: dict[int, int]
 ) -> list[tuple[int, ...]]:
-    """Tiles of tokens that lie where the table says, each a run of positions."""
+    """Tiles of tokens that lie where the table says, each a run of positions; those of a block are about as long."""
     tiles: list[tuple[int, ...]] = []
+    block, block_stop = -1, first
     while first < stop:
+        if first in blocks:
+            block, block_stop = blocks[first], first + PAGE
+        if first < block_stop:
+            most = min(-(-PAGE // -(-PAGE // tile_tokens)), block_stop - first)
+        else:
+            block = -1
+            most = min(tile_tokens, min((each for each in blocks if each > first), default=stop) - first)
         end = first + 1
-        while end < min(stop, first + tile_tokens) and positions[end] == positions[end - 1] + 1:
+        while end < min(stop, first + most) and positions[end] == positions[end - 1] + 1:
             end += 1
-        tiles.append((first, end - first, row, start, -1, positions[first], positions[end - 1], 0, -1, 0))
+        tiles.append((first, end - first, row, start, -1, positions[first], positions[end - 1], 0, -1, 0, block))
         first = end
     return tiles
 
@@ -214,7 +255,7 @@ def _forks(
         for token in tokens:
             paths += slots[token] + [0] * (width - len(slots[token]))
         number = -1 if gathers else max(spare)  # there is exactly one
-        tiles.append((begin, len(tokens), row, start, path, min(places), max(places), width, number, int(gathers)))
+        tiles.append((begin, len(tokens), row, start, path, min(places), max(places), width, number, int(gathers), -1))
     return tiles
 
 

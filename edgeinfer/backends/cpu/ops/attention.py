@@ -23,6 +23,8 @@ def _kernels(choice: KernelChoice, place: int, op: Attention, target: KernelTarg
     if target.budgets and op.window is None:
         chosen = catalogue.attention(layout, target.isa_name, chosen=True)
         found += [catalogue.choose_chunks(layout), chosen.by_tile, chosen.by_chunk, chosen.join]
+    if op.block_budget is not None:
+        found.append(catalogue.choose_for_blocks(layout, target.isa_name))
     return found
 
 
@@ -30,4 +32,5 @@ def _calls(lowering: CpuLowering, op: Attention) -> list[Call]:
     return lowering.attention.attention(op)
 
 
-OP = CpuOp(_kernels, _calls, frozenset({"window", "soft_cap", "sinks", "causal", "alibi", "chunked", "relative"}))
+FIELDS = frozenset({"window", "soft_cap", "sinks", "causal", "alibi", "chunked", "relative", "block_budget"})
+OP = CpuOp(_kernels, _calls, FIELDS)

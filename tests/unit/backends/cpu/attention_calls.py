@@ -20,6 +20,7 @@ from edgeinfer.backends.cpu.layout.step_records import STEP
 from edgeinfer.backends.cpu.layout.summaries import summarised_layers
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.meanings import FORMS, rotated, round_cached, round_numbers, round_queries
+from edgeinfer.graph.block_choice import SAMPLED, n_chosen
 from edgeinfer.graph.budget import recent_and_best, unseen_chunks
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.jit.library import KernelLibrary
@@ -136,8 +137,8 @@ class Pages:
         for part in self.pool.parts():
             part[self.pool.place(slots)] = np.nan if part.dtype == np.float16 else 77
 
-    def expected(self, step: Step) -> NDArray[np.float64]:
-        """Plain softmax in float64 over each token's context, of queries, keys and values as pages make them."""
+    def compared(self, step: Step) -> tuple[Floats, Floats, Floats]:
+        """Queries, keys and values as pages make them; queries times the scale of scores."""
         shape, queries = self.shape, self.queries(step) * scale(self.shape)
         all_keys, all_values = self.keys, self.values
         forms = FORMS[self.pool.layout.kind]
@@ -146,16 +147,24 @@ class Pages:
             all_keys, all_values = round_cached(all_keys, forms[0]), round_cached(all_values, forms[1])
         else:
             all_keys, all_values = all_keys.astype(np.float16), all_values.astype(np.float16)
+        return queries, all_keys, all_values
+
+    def expected(self, step: Step, unseen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+        """Plain softmax in float64 over each token's context, of queries, keys and values as pages make them.
+
+        `unseen`: chunks that KV heads do not see, bool[G, chunks].
+        """
+        shape, (queries, all_keys, all_values) = self.shape, self.compared(step)
         out = np.zeros((len(queries), shape.heads, shape.value_width))
         for token in range(len(queries)):
             n_seen = shape.window or LONGEST
             if shape.chunked:
                 n_seen = int(step.batch.positions[token]) % n_seen + 1
             slots = step.context_slots(token)[-n_seen:]
-            all_slots, unseen = slots, self.unseen(step, token)
+            all_slots, hidden = slots, self.unseen(step, token) if unseen is None else unseen
             for head in range(shape.heads):
-                if unseen is not None:
-                    slots = all_slots[~np.repeat(unseen[head // shape.repeats], PAGE)[: len(all_slots)]]
+                if hidden is not None:
+                    slots = all_slots[~np.repeat(hidden[head // shape.repeats], PAGE)[: len(all_slots)]]
                 keys, values = all_keys[slots].astype(np.float64), all_values[slots].astype(np.float64)
                 scores = keys[:, head // shape.repeats] @ queries[token, head].astype(np.float64)
                 scores = shape.cap * np.tanh(scores / shape.cap) if shape.cap else scores
@@ -195,20 +204,32 @@ class Pages:
         choice = {"choice": scratch, "choice_stride": scratch.shape[1]}
         return {"summaries": summaries, "ranks": ranks, "lists": lists, **choice}
 
-    def run(self, step: Step, split: bool, workers: int = 1, isa: str | None = None) -> Floats:
-        """float32[T, heads, value width] by the kernels; `split` cuts by chunks as small passes do, else by tiles."""
+    def run(
+        self,
+        step: Step,
+        split: bool,
+        workers: int = 1,
+        isa: str | None = None,
+        budget: int | None = None,
+        most_tokens: int = MOST_TOKENS,
+    ) -> Floats:
+        """float32[T, heads, value width] by the kernels; `split` cuts by chunks as small passes do, else by tiles.
+
+        `budget`: of blocks. `most_tokens`: of a pass.
+        """
         shape, layout, n_tokens = self.shape, self.pool.layout, len(step.batch.tokens)
         head, value = padded(shape.width), padded(shape.value_width)
         within = step.batch.budgets is not None
-        limits = Limits(LONGEST, N_PAGES, MOST_TOKENS, MOST_TOKENS, layout.kind, budgets=within)
-        record = StepRecord(limits, shape.tile_tokens)
+        limits = Limits(LONGEST, N_PAGES, most_tokens, most_tokens, layout.kind, budgets=within)
+        record = StepRecord(limits, shape.tile_tokens, chooses=budget is not None)
         record.fill(step)
         record.record["split"] = split
         query = aligned((n_tokens, shape.heads, head), np.float32)
         query[..., : shape.width] = self.queries(step)
         out = aligned((n_tokens + 1, shape.heads * shape.value_width + 16), np.float32)
         out[:] = UNTOUCHED
-        size = attention_scratch_bytes(shape.tile_tokens * shape.repeats, layout)
+        tile_rows = max(shape.tile_tokens, SAMPLED if budget is not None else 0) * shape.repeats
+        size = attention_scratch_bytes(tile_rows, layout)
         sinks = None if shape.sinks is None else aligned((padded(shape.heads),), np.float32)
         if sinks is not None:
             sinks[: shape.heads] = shape.sinks
@@ -238,7 +259,7 @@ class Pages:
             "chunked": shape.chunked,
             "scratch": scratch,
             "scratch_stride": scratch.shape[1],
-            "tile_rows": shape.tile_tokens * shape.repeats,
+            "tile_rows": tile_rows,
             "partials": partials,
             "max_chunks": LONGEST // CHUNK,
             "step": record.record,
@@ -249,12 +270,30 @@ class Pages:
         }
         kernels = catalogue.attention(layout, isa or RUNNABLE[0], chosen=within)
         first = [catalogue.choose_chunks(layout)] if within else []
+        if budget is not None:
+            fields |= self._choice(budget, workers)
+            first.append(catalogue.choose_for_blocks(layout, isa or RUNNABLE[0]))
         for kernel in (*first, kernels.by_tile, kernels.by_chunk, kernels.join):
             call(self._library, kernel, workers, **fields)
         width = shape.heads * shape.value_width
         assert np.all(out[n_tokens] == UNTOUCHED)
         assert np.all(out[:, width:] == UNTOUCHED)
         return out[:n_tokens, :width].reshape(n_tokens, shape.heads, shape.value_width).copy()
+
+    def _choice(self, budget: int, workers: int) -> dict[str, object]:
+        """The record's fields for what blocks choose."""
+        chosen = aligned((MOST_TOKENS // PAGE * self.shape.kv_heads, padded(LONGEST // PAGE + 2)), np.int32)
+        attention = aligned((workers, 1 + 2 * SAMPLED * self.shape.repeats, padded(LONGEST // PAGE)), np.float32)
+        chosen[:], attention[:] = -1, np.nan
+        self.chosen = chosen
+        return {
+            "block_lists": chosen,
+            "block_list_bytes": chosen.strides[0],
+            "block_chunks": n_chosen(budget),
+            "block_attention": attention,
+            "block_attention_stride": attention.strides[0],
+            "block_attention_row": attention.strides[1],
+        }
 
 
 def scale(shape: Shape) -> np.float32:

@@ -27,7 +27,7 @@ def due(cache: KVCache, *batches: Batch) -> list[int] | None:
     for each in batches:
         cache.commit(int(each.sequences[0]), np.arange(first, first + len(each.tokens), dtype=np.int32))
         first += len(each.tokens)
-    return None if step.new_pages is None else step.new_pages.tolist()
+    return None if step.new_pages is None else sorted(step.new_pages.tolist())
 
 
 def test_complete_pages_but_the_first_are_summarised_once() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.graph.op import AttentionHeads
+from edgeinfer.graph.op import AttentionHeads, BlockAttention
 from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass, chunks, from_device_s, to_device_s
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape, StageWork
 from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, Link, ProductRates, Profile
@@ -72,6 +72,14 @@ def test_attention_counts_what_each_token_sees():
     windowed = AttentionHeads(8, 2, 64, 64, window=105)
     assert windowed.multiply_adds(16, 100) == 2 * 8 * 64 * sum(min(105, 100 + token + 1) for token in range(16))
     assert windowed.multiply_adds(4, 1000) == 2 * 8 * 64 * 4 * 105
+
+
+def test_blocks_with_a_budget_pay_for_what_they_see_and_for_choosing():
+    within = AttentionHeads(8, 2, 64, 64, blocks=BlockAttention(64, 512, 4))
+    assert within.multiply_adds(64, 448) == HEADS.multiply_adds(64, 448)
+    assert within.multiply_adds(63, 4096) == HEADS.multiply_adds(63, 4096)
+    choosing = 8 * 64 * sum(4096 + token + 1 for token in range(256)) * 4 / 64
+    assert within.multiply_adds(256, 4096) == pytest.approx(2 * 8 * 64 * 256 * 512 + choosing)
 
 
 def test_weights_that_caches_hold_in_part_cost_something_in_between():

@@ -28,9 +28,15 @@ from edgeinfer.backends.cpu.kernels.attention.slots import (
     N_TOKENS,
     SPARE,
     START,
+    block_list,
+    chunk_at,
     direct_page,
+    first_chunk,
     first_seen,
     is_fork,
+    last_chunk,
+    last_of_tile,
+    last_seen,
     page_at,
     page_in_place,
     parts,
@@ -174,20 +180,6 @@ def bend_row(args, step, tile, kv_head, row, start, scores_at, n_vectors):
 
 
 @inline
-def last_seen(args, step, token, position):
-    """The last position that a token at this position sees."""
-    if args.full == 0:
-        return position
-    return min(simd.load_int32(step.ends + 4 * token), position + args.window - 1)
-
-
-@inline
-def last_of_tile(args, step, tile):
-    """The last position that any token of a tile sees."""
-    return last_seen(args, step, simd.load_int32(tile + FIRST), simd.load_int32(tile + HIGHEST))
-
-
-@inline
 def share_out(args, step, tile, place, start, scores_at, n_vectors, out):
     """Turn a row's scores, for the token at a place of a tile, into shares; store their largest and sum."""
     token = simd.load_int32(tile + FIRST) + place
@@ -251,18 +243,6 @@ def own_stop(step, tile, place, start):
 
 
 @inline
-def first_chunk(args, step, tile):
-    """The first chunk that any token of a tile sees."""
-    return max(0, first_seen(args, simd.load_int32(tile + LOWEST))) // CHUNK
-
-
-@inline
-def last_chunk(args, step, tile):
-    """The last chunk that any token of a tile sees."""
-    return last_of_tile(args, step, tile) // CHUNK
-
-
-@inline
 def start_head(args, head, total):
     """Start a head's running result: empty except for its sink, which has a score and no value."""
     start_total(total, args.value_padded)
@@ -272,7 +252,7 @@ def start_head(args, head, total):
 
 @inline
 def attend_by_tile(kind, isa, args, step, worker, work_split):
-    """Large passes: each task is a tile and a kv head, with all its chunks in order."""
+    """Large passes: each task is a tile and a kv head, with all its chunks, or those chosen for it, in order."""
     repeats, stride = args.heads // args.kv_heads, (16 + args.value_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
     partials = scratch + args.tile_rows * (args.key_padded * 4 + 2 * SCORE_BYTES)
@@ -287,8 +267,13 @@ def attend_by_tile(kind, isa, args, step, worker, work_split):
         load_queries(kind, args, tile, kv_head, scratch)
         for row in range(rows):
             start_head(args, kv_head * repeats + row % repeats, totals + row * stride)
-        for chunk in range(first_chunk(args, step, tile), last_chunk(args, step, tile) + 1):
-            following = (tile, kv_head, chunk + 1)
+        chosen, begin = block_list(args, tile, kv_head), first_chunk(args, step, tile)
+        n_chunks = last_chunk(args, step, tile) + 1 - begin
+        if chosen != 0:
+            n_chunks = np.int64(simd.load_int32(chosen))
+        for place in range(n_chunks):
+            chunk = chunk_at(chosen, begin, place)
+            following = (tile, kv_head, chunk_at(chosen, begin, place + 1))
             if kind is None and parts(tile, chunk):
                 attend_fork(kind, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
             else:

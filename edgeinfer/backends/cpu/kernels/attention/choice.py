@@ -4,7 +4,7 @@ The twins are in `graph.budget`. Memory: a summary float16[2, key_padded] of a p
 each column, then the lowest. For the tokens of a pass, ranks int32[T, G, max_chunks]: the place of a chunk among those
 that a token sees, -1 for the others; for its tiles, lists int32[n_tiles, G, 1 + max_chunks]: how many chunks any of
 their tokens sees, then these in order; -1 in place of the number: all tokens see everything, and there are no ranks
-(not in small passes). Scratch of a worker: queries float32[H / G, 2, key_padded], their parts above and below zero, then
+(not in small passes). Scratch of a worker: queries float32[H / G, 2, key_padded], their parts above and below zero, and
 a heap of the best chunks so far, float32[max_chunks] and int32[max_chunks], the worst of them first.
 """
 
@@ -46,8 +46,8 @@ def store_edges(one, two, three, four, highest, lowest):
     """Write the largest and the smallest of 64 numbers as float16."""
     zero, limit = simd.splat(np.float32(0.0)), np.float32(LARGEST_HALF)
     most = simd.max_lanes(simd.maximum(simd.maximum(one, two), simd.maximum(three, four)))
-    one, two, three, four = simd.sub(zero, one), simd.sub(zero, two), simd.sub(zero, three), simd.sub(zero, four)
-    least = -simd.max_lanes(simd.maximum(simd.maximum(one, two), simd.maximum(three, four)))
+    low = simd.maximum(simd.sub(zero, one), simd.sub(zero, two))
+    least = -simd.max_lanes(simd.maximum(low, simd.maximum(simd.sub(zero, three), simd.sub(zero, four))))
     simd.store_half(highest, min(max(most, -limit), limit))
     simd.store_half(lowest, min(max(least, -limit), limit))
 
@@ -57,8 +57,9 @@ def summarise_halves(keys, width, highest, lowest):
     """Summarise float16 keys."""
     for column in range(width):
         at = keys + column * PAGE * 2
-        values = simd.load_halves(at), simd.load_halves(at + 32), simd.load_halves(at + 64), simd.load_halves(at + 96)
-        store_edges(values[0], values[1], values[2], values[3], highest + 2 * column, lowest + 2 * column)
+        one, two = simd.load_halves(at), simd.load_halves(at + 32)
+        three, four = simd.load_halves(at + 64), simd.load_halves(at + 96)
+        store_edges(one, two, three, four, highest + 2 * column, lowest + 2 * column)
 
 
 @inline
@@ -133,7 +134,9 @@ def score(args, queries, repeats, summary):
 def is_worse(scores, chunks, one, other):
     """Whether the chunk at a place of the heap scores lower than the one at another, or comes earlier."""
     first, second = simd.load_float(scores + 4 * one), simd.load_float(scores + 4 * other)
-    return first < second or (first == second and simd.load_int32(chunks + 4 * one) < simd.load_int32(chunks + 4 * other))
+    return first < second or (
+        first == second and simd.load_int32(chunks + 4 * one) < simd.load_int32(chunks + 4 * other)
+    )
 
 
 @inline

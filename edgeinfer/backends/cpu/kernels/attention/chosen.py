@@ -14,13 +14,12 @@ from edgeinfer.backends.cpu.kernels.attention.attention import (
     arguments_at,
     attend_chunk,
     attend_fork,
-    last_chunk,
     load_queries,
     start_head,
     write_head,
 )
 from edgeinfer.backends.cpu.kernels.attention.rotary import step_at
-from edgeinfer.backends.cpu.kernels.attention.slots import FIRST, N_TOKENS, parts
+from edgeinfer.backends.cpu.kernels.attention.slots import FIRST, N_TOKENS, block_list, chunk_at, last_chunk, parts
 from edgeinfer.backends.cpu.kernels.attention.softmax import join_rows, join_run
 from edgeinfer.backends.cpu.kernels.work_split import is_mine, share_start
 from edgeinfer.backends.cpu.layout.padding import CHUNK, SCORE_BYTES
@@ -61,10 +60,12 @@ def attend_tile(kind, isa, args, step, tile, pair, scratch, stride):
     load_queries(kind, args, tile, kv_head, scratch)
     for row in range(n_tokens * repeats):
         start_head(args, kv_head * repeats + row % repeats, totals + row * stride)
-    count = simd.load_int32(list_at(args, pair))
-    n_listed = count if count >= 0 else last_chunk(args, step, tile) + 1
+    count, block = simd.load_int32(list_at(args, pair)), block_list(args, tile, kv_head)
+    own, n_listed = (list_at(args, pair), np.int64(count)) if count >= 0 else (block, last_chunk(args, step, tile) + 1)
+    if count < 0 and block != 0:
+        n_listed = np.int64(simd.load_int32(block))
     for place in range(n_listed):
-        chunk, following = listed(args, pair, place), (tile, kv_head, listed(args, pair, min(place + 1, n_listed - 1)))
+        chunk, following = chunk_at(own, 0, place), (tile, kv_head, chunk_at(own, 0, min(place + 1, n_listed - 1)))
         if kind is None and parts(tile, chunk):
             attend_fork(kind, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
         else:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from edgeinfer.backends.cpu.kernels.attention.forms import has_small_keys, has_small_values
 from edgeinfer.backends.cpu.layout.attention_records import COPY_SLOTS
-from edgeinfer.backends.cpu.layout.padding import BLOCK
+from edgeinfer.backends.cpu.layout.padding import BLOCK, CHUNK
 from edgeinfer.backends.cpu.layout.step_records import TILE
 from edgeinfer.graph.step import PAGE
 from edgeinfer.jit import simd
@@ -20,7 +22,7 @@ from edgeinfer.jit.compiler import inline
 
 FIRST, N_TOKENS, ROW, START, PATH = (TILE[name] for name in ("first", "n_tokens", "row", "start", "path"))
 LOWEST, HIGHEST, PATH_INTS = (TILE[name] for name in ("lowest", "highest", "path_ints"))
-SPARE, GATHERS = TILE["spare"], TILE["gathers"]
+SPARE, GATHERS, CHOOSING = TILE["spare"], TILE["gathers"], TILE["block"]
 copied_layer_at = simd.record_at(COPY_SLOTS)
 LAYER_BYTES = COPY_SLOTS.itemsize
 
@@ -31,6 +33,49 @@ def first_seen(args, position):
     if args.chunked != 0:
         return position // args.window * args.window
     return position + 1 - args.window
+
+
+@inline
+def last_seen(args, step, token, position):
+    """The last position that a token at this position sees."""
+    if args.full == 0:
+        return position
+    return min(simd.load_int32(step.ends + 4 * token), position + args.window - 1)
+
+
+@inline
+def last_of_tile(args, step, tile):
+    """The last position that any token of a tile sees."""
+    return last_seen(args, step, simd.load_int32(tile + FIRST), simd.load_int32(tile + HIGHEST))
+
+
+@inline
+def first_chunk(args, step, tile):
+    """The first chunk that any token of a tile sees."""
+    return max(0, first_seen(args, simd.load_int32(tile + LOWEST))) // CHUNK
+
+
+@inline
+def last_chunk(args, step, tile):
+    """The last chunk that any token of a tile sees."""
+    return last_of_tile(args, step, tile) // CHUNK
+
+
+@inline
+def block_list(args, tile, kv_head):
+    """Address of the number of chunks chosen for a tile's block and kv head, and of these chunks; 0: all of them."""
+    block = simd.load_int32(tile + CHOOSING)
+    if args.block_lists == 0 or block < 0:
+        return np.int64(0)
+    return args.block_lists + (block * args.kv_heads + kv_head) * args.block_list_bytes
+
+
+@inline
+def chunk_at(chosen, first, place):
+    """The chunk at a place of the list `chosen`, or, if that is 0, from the first one on."""
+    if chosen == 0:
+        return first + place
+    return np.int64(simd.load_int32(chosen + 4 + 4 * place))
 
 
 @inline

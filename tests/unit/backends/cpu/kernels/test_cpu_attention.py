@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.memory.step import Lists, attention_tiles, direct_tokens
-from edgeinfer.graph.step import PAGE, Step
+from edgeinfer.graph.step import PAGE, Step, whole_blocks
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tables_of, tree
@@ -131,8 +131,9 @@ def test_tiles_hold_runs_of_one_sequence() -> None:
         tiles, paths = attention_tiles(step, 4, forks=forks)
         assert tiles[:3, :2].tolist() == [[0, 4], [4, 4], [8, 2]]
         assert tiles[:, 1].sum() == len(step.slots)
-        for first, n_tokens, row, start, path, lowest, highest, path_ints, spare, gathers in tiles.tolist():
+        for first, n_tokens, row, start, path, lowest, highest, path_ints, spare, gathers, block in tiles.tolist():
             assert {row} == set(step.rows[first : first + n_tokens].tolist())
+            assert block == -1
             assert start == step.starts[first]
             positions = step.batch.positions[first : first + n_tokens].tolist()
             assert (lowest, highest) == (min(positions), max(positions))
@@ -158,4 +159,17 @@ def test_a_tree_with_siblings_in_two_spare_pages_is_gathered() -> None:
     moved = Step(step.batch, step.rows, slots, step.starts, step.tables)
     tiles, _ = attention_tiles(moved, 8)
     assert tiles[:, 1].tolist() == [1] * 6
-    assert tiles[:, -1].all()
+    assert tiles[:, -2].all()
+
+
+def test_tiles_lie_in_a_block_or_outside_of_all() -> None:
+    step = chain(PAGE - 10, 10 + 2 * PAGE + 5)
+    blocks = whole_blocks(PAGE - 10, len(step.slots))
+    assert blocks is not None
+    assert blocks.tolist() == [10, 10 + PAGE]
+    tiles, _ = attention_tiles(step, 12, blocks=blocks)
+    assert tiles[:, :2].tolist() == [
+        *([0, 10], [10, 11], [21, 11], [32, 11], [43, 11], [54, 11], [65, 9]),
+        *([74, 11], [85, 11], [96, 11], [107, 11], [118, 11], [129, 9], [138, 5]),
+    ]
+    assert tiles[:, -1].tolist() == [-1, *[0] * 6, *[1] * 6, -1]

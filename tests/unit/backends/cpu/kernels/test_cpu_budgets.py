@@ -69,9 +69,7 @@ def check_choice(pages: Pages, step: Step) -> None:
     ("n_cached", "n_tokens", "budget"),
     [(500, 1, 256), (511, 1, 320), (448, 5, 192), (400, 40, 256), (449, 63, 300), (300, 1, 256), (63, 3, 192)],
 )
-def test_chains(
-    library: KernelLibrary, shape: Shape, kind: KVKind, n_cached: int, n_tokens: int, budget: int
-) -> None:
+def test_chains(library: KernelLibrary, shape: Shape, kind: KVKind, n_cached: int, n_tokens: int, budget: int) -> None:
     pages, step = Pages(library, shape, kind), within(chain(n_cached, n_tokens), budget)
     pages.blank_others(step)
     result = both_ways(pages, step)
