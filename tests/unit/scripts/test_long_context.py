@@ -50,24 +50,25 @@ def reader(model: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.parametrize(
-    ("name", "kv", "threshold", "budget", "is_window"),
+    ("name", "kv", "threshold", "budgets", "is_window"),
     [
-        ("exact", "f16", None, 0, False),
-        ("q8q4", "q8q4", None, 0, False),
-        ("0.1", "f16", 0.1, 0, False),
-        ("kv=20%", "f16", None, 400, False),
-        ("window=1024", "f16", None, 1024, True),
-        ("kv=1%", "f16", None, LEAST_BUDGET, False),
-        ("q8,0.05,kv=512", "q8", 0.05, 512, False),
+        ("exact", "f16", None, (0, None), False),
+        ("q8q4", "q8q4", None, (0, None), False),
+        ("0.1", "f16", 0.1, (0, None), False),
+        ("kv=20%", "f16", None, (400, None), False),
+        ("window=1024", "f16", None, (1024, None), True),
+        ("kv=1%", "f16", None, (LEAST_BUDGET, None), False),
+        ("q8,0.05,kv=512", "q8", 0.05, (512, None), False),
+        ("prefill=20%,kv=10%", "f16", None, (200, 400), False),
     ],
 )
-def test_modes(name: str, kv: str, threshold: float | None, budget: int, is_window: bool) -> None:
+def test_modes(name: str, kv: str, threshold: float | None, budgets: tuple[int, int | None], is_window: bool) -> None:
     mode = Mode.parse(name)
     assert (mode.opening.kv, mode.opening.threshold) == (kv, threshold)
-    assert (mode.budget(2000), mode.is_window) == (budget, is_window)
+    assert (mode.budget(2000), mode.opening.block_budget(2000), mode.is_window) == (*budgets, is_window)
 
 
-@pytest.mark.parametrize("name", ["q9", "kv=", "kv=a%", "kv=512,window=512", "-1", ""])
+@pytest.mark.parametrize("name", ["q9", "kv=", "kv=a%", "prefill=x", "kv=512,window=512", "-1", ""])
 def test_what_is_no_mode(name: str) -> None:
     with pytest.raises(ValueError):
         Mode.parse(name)
@@ -133,16 +134,28 @@ def called(monkeypatch: pytest.MonkeyPatch, script: object, *arguments: object) 
 def test_perplexity_divergence_and_facts(
     model: Path, questions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = (model, questions, "kv=100%", "kv=256", "window=256", "q8", "--tokens", N_TOKENS, "--texts", 2)
+    given = (
+        model,
+        questions,
+        "kv=100%",
+        "kv=256",
+        "window=256",
+        "q8",
+        "prefill=256",
+        "--tokens",
+        N_TOKENS,
+        "--texts",
+        2,
+    )
     given += ("--scored", 16, "--depths", 2)
     called(monkeypatch, measure_long_context, *given, "--json")
     records = {record["mode"]: record for record in json.loads(capsys.readouterr().out)}
-    assert list(records) == ["exact", "kv=100%", "kv=256", "window=256", "q8"]
+    assert list(records) == ["exact", "kv=100%", "kv=256", "window=256", "q8", "prefill=256"]
     for name, record in records.items():
         assert (record["n_tokens"], record["n_scored"], len(record["needles"])) == (N_TOKENS, 32, 2)
         assert (record["mean_kl"] == 0) is (name in ("exact", "kv=100%"))
         assert record["mean_kl"] > -1e-6
-    assert 0 < records["q8"]["mean_kl"] < records["window=256"]["mean_kl"]
+    assert 0 < records["q8"]["mean_kl"] < min(records[name]["mean_kl"] for name in ("window=256", "prefill=256"))
     with edgeinfer.load(model, device="cpu", spec="off") as llm:
         text = encoded(llm._tokenizer, article_text(questions))
         told = [llm.logprobs(piece).logprobs[-16:] for piece in pieces(text, N_TOKENS, 2)]
