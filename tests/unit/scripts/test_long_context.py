@@ -19,28 +19,9 @@ from scripts import measure_attention_recall, measure_long_context
 from scripts.long_context.modes import USUAL, Mode, Opening
 from scripts.long_context.reader import Reader
 from scripts.long_context.texts import article_text, encoded, needles, pieces
-from tests.conftest import write_tiny_llama
+from tests.unit.scripts.conftest import N_TOKENS
 
-N_TOKENS = 1024
 WINDOW = 4 * PAGE
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_llama(tmp_path_factory.mktemp("long") / "tiny.gguf", context=2 * N_TOKENS)
-
-
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with articles of some thousand words, and a question of another kind."""
-    draw = np.random.default_rng(0)
-    words = ["river", "stone", "lamp", "Monday", "seven", "garden", "quick", "paper", "north", "bread"]
-    lines = [{"category": "math", "turns": ["What is 7 times 8?"]}]
-    for kind in ("summarization", "rag"):
-        lines.append({"category": kind, "turns": [f"Summarize: {' '.join(draw.choice(words, 400))}"]})
-    path = tmp_path_factory.mktemp("questions") / "questions.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    return path
 
 
 @pytest.fixture(scope="module")
