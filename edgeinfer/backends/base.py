@@ -269,8 +269,8 @@ class DeviceKind:
     `entrants`: its names on this machine, with the available targets. `folders`: how it opens decoder folders written
     by other programs. `code_sources`: what its compiled code is made of. `compile_ahead`: compiles what a Llama with
     these weight types needs before more of the model is known. `offload`: how it runs models whose weights do not all
-    stay in memory. Unsupported fields are None. `kv_kinds`: the KV caches it can have. `budgets`: whether its lanes read
-    budgets of attention (`Limits.budgets`).
+    stay in memory. Unsupported fields are None. `kv_kinds`: the KV caches it can have. `budgets`: whether its lanes
+    read budgets of attention (`Limits.budgets`).
     """
 
     key: str

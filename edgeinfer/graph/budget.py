@@ -52,7 +52,7 @@ def _seen(position: int, start: int, budget: int, turn_start: int) -> tuple[int,
 
 
 def summaries(keys: Floats) -> tuple[Floats, Floats]:
-    """The smallest and the largest number of each column of chunks of keys [chunks, PAGE, G, K], as float16 has them."""
+    """The lowest and the highest number of each column of chunks of keys [chunks, PAGE, G, K], as float16 has them."""
     lowest, highest = (
         np.clip(edge, -MOST_HALF, MOST_HALF).astype(np.float16).astype(np.float32)
         for edge in (keys.min(axis=1), keys.max(axis=1))

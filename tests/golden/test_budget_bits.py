@@ -1,4 +1,4 @@
-"""Budgets of attention: the same text with drafts and in batches, that of the exact model where they cover everything."""
+"""Budgets of attention: the same text with drafts and in batches, the exact one where they cover everything."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def feed(executor: Executor, sequence: int, tokens: np.ndarray, budget: int, las
 def test_what_does_not_read_budgets_says_so(tmp_path: Path) -> None:
     path = DATA / "llama-k.gguf"
     for device in ("null", "cuda", "openvino", "onnx", "cpu,openvino", "llamacpp"):
-        with pytest.raises(EdgeInferError, match="attends to all that is cached.*--device cpu"):
+        with pytest.raises(EdgeInferError, match=r"attends to all that is cached.*--device cpu"):
             load(path, device=device, approx="kv=256")
     with pytest.raises(BadSetting, match="leave out --isolate"):
         load(path, device="cpu", isolate=True, approx="kv=256")

@@ -17,7 +17,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions, Limits, WorkSplit
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources
+from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources, PassKind
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.workers.tape import Tape
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool

@@ -76,10 +76,7 @@ class Isolated:
         kinds: tuple[CoreKind, ...],
         power_limiter: PowerLimiter,
     ) -> Isolated:
-        """A model file on the device of `load`. `power_limiter`: of this process; `kinds`: of the child's workers.
-
-        Raises BadSetting for a budget of attention.
-        """
+        """A model file on the device of `load`; `kinds`: of the child's workers. Raises BadSetting for a budget."""
         if limits.budgets:  # a process that is started again would read answers without it
             raise BadSetting("--approx kv=N runs in this process alone: leave out --isolate, or the budget")
         sent = replace(load, n_context=limits.n_context, sharing=None, progress=no_progress)

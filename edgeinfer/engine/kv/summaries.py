@@ -1,8 +1,8 @@
 """Which pages have summaries: budgets choose among chunks by the lowest and the highest keys of each (`graph.budget`).
 
 A complete page of committed tokens is summarised once, by the lane, in the first pass with a budget that may choose it,
-and again after its keys have changed. In: placed steps, and pages that are taken or written again. Out: the pages that a
-step has to summarise. Holds no keys and knows no device.
+and again after its keys have changed. In: placed steps, and pages that are taken or written again. Out: the pages that
+a step has to summarise. Holds no keys and knows no device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class PageSummaries:
         self._is_made = np.zeros(n_pages, bool)
 
     def completed(self, step: Step) -> Step:
-        """The step with the pages to summarise: complete ones, but the first, of sequences whose tokens have budgets."""
+        """The step with the pages to summarise: complete ones, but the first, of sequences with budgets."""
         budgets = step.batch.budgets
         if budgets is None:
             return step

@@ -57,12 +57,10 @@ class Executor(Observed):
 
         `read`: the cache of the model whose keys and values this one attends to, if it has none of its own.
         """
-        has = lane.capabilities
-        scales, budgets = inputs.scales if has.scales else (), limits.budgets and has.budgets
-        self.notices, self._inputs = notices, replace(inputs, scales=scales, budgets=budgets)
-        self._device, self._options, self._is_guest = device, options, is_guest
+        self._of_lane = has = lane.capabilities
+        self._inputs = replace(inputs, scales=inputs.scales if has.scales else (), budgets=has.budgets)
+        self.notices, self._device, self._options, self._is_guest = notices, device, options, is_guest
         self._lane: Lane | None = lane
-        self._of_lane = has
         self._limits, self._fingerprint = limits if has.windows else replace(limits, windows=None), fingerprint
         n_states, windows = 0 if has.states is None else has.states.n_slots, self._limits.windows
         self._cache = KVCache(limits.n_pages, limits.n_context, n_states, windows) if read is None else read
@@ -164,14 +162,13 @@ class Executor(Observed):
         if self._pressure is not None:
             self._pressure.look()
         placement = self._place(lane, batch)
-        if self._adaptation is None:
-            if isinstance(lane, SharedLane):
-                lane.use(self.power_limiter.policy.most_workers)
-            logits = lane.run(placement.step)
-        else:
+        if isinstance(lane, SharedLane):
+            lane.use(self.power_limiter.policy.most_workers)
+        if self._adaptation is not None:
             self._adaptation.limit(self.power_limiter.policy)
             self._adaptation.before(batch)
-            logits = lane.run(placement.step)
+        logits = lane.run(placement.step)
+        if self._adaptation is not None:
             self._adaptation.after()
         self._cache.summaries.note(placement.step)
         return logits

@@ -287,12 +287,11 @@ class ScheduledSequence:
         if drafted is not None:
             draft = self._verifiable(drafted, most_tokens)
             return BatchWork(self.cached.tree(draft, self.request.mixed), draft, started)
-        n_silent = self.n_silent
-        most_tokens = min(n_missing, most_tokens, n_silent + self.cached.max_outputs)
-        n_tokens = self.cached.in_whole_blocks(most_tokens, n_missing)
+        most = min(n_missing, most_tokens, (n_silent := self.n_silent) + self.cached.max_outputs)
+        n_tokens = self.cached.in_whole_blocks(most, n_missing)
         chunk, n_outputs = self._history[self.cached.n_cached :][:n_tokens], max(0, n_tokens - n_silent)
-        wants, mixed, n_prompt = n_outputs > 0, self.request.mixed, len(self.request.prompt)
-        chain = self.cached.chain(chunk, wants_logits=wants, n_outputs=n_outputs, mixed=mixed, n_prompt=n_prompt)
+        own, n_read = self.request.mixed, len(self.request.prompt)
+        chain = self.cached.chain(chunk, wants_logits=n_outputs > 0, n_outputs=n_outputs, mixed=own, n_prompt=n_read)
         return BatchWork(chain, None, started)
 
     def _report_progress(self, n_read: int) -> None:

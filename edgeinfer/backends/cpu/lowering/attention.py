@@ -66,8 +66,8 @@ class AttentionLowering:
     @property
     def resident_bytes(self) -> int:
         """Bytes of tables, partial results and choices."""
-        made = (*(self._choice_memory or ()), *(() if self._partials is None else (self._partials,)))
-        return self.rotations.nbytes + self._blocks.nbytes + sum(array.nbytes for array in made)
+        n_bytes = self.rotations.nbytes + (0 if self._partials is None else self._partials.nbytes)
+        return n_bytes + self._blocks.nbytes + sum(array.nbytes for array in self._choice_memory or ())
 
     def rope(self, op: Rope) -> Call:
         cosines, sines = self.rotations.of(op.table, op.sections)
@@ -137,11 +137,11 @@ class AttentionLowering:
         args["choice"], args["choice_stride"] = address(scratch), scratch.shape[1]
         own, kept, choice = (frozenset({name}) for name in (op.out, "attention partials", "attention choice"))
         kernels = catalogue.attention(pool.layout, self._isa_name, chosen=True)
-        lists, calls = self._block_lists(op, args, reads)
+        block_lists, calls = self._block_lists(op, args, reads)
         return [
             *calls,
             Call(catalogue.choose_chunks(pool.layout), args, NOTHING, choice, "by lists", frozenset({op.query})),
-            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice | lists),
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice | block_lists),
             Call(kernels.by_chunk, args, NOTHING, kept, "by listed chunks", reads | choice),
             Call(kernels.join, args, NOTHING, own, "by tiles", kept | choice),  # this or `by_tile` writes `out`
         ]

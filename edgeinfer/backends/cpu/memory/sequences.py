@@ -78,8 +78,8 @@ class CpuKV:
     @property
     def nbytes(self) -> int:
         """Bytes of all pages and their summaries; those of lent ones count where they come from."""
-        made = (*self.pools, *(own for own in self.summaries if own is not None))
-        return 0 if self._is_lent else sum(each.nbytes for each in made)
+        summaries = sum(own.nbytes for own in self.summaries if own is not None)
+        return 0 if self._is_lent else sum(pool.nbytes for pool in self.pools) + summaries
 
     def lent(self) -> CpuKV:
         """The same pools for a lane that reads them, which stay in memory until both are closed."""
@@ -105,7 +105,7 @@ class CpuKV:
 
 
 def kv_bytes(layers: Sequence[PagedKV], limits: Limits) -> tuple[int, int, int]:
-    """Bytes of all pages with their summaries, of the pages of layers that keep only a window, and per further token of context."""
+    """Bytes of pages and summaries: all, those of layers that keep only a window, and per further token of context."""
     per_token = {True: 0, False: 0}
     per_page = sum(summary_bytes(layer, limits) for layer in layers)
     for layer in layers:

@@ -242,21 +242,7 @@ class Pages:
             "query_stride": query.strides[0],
             "out": out,
             "out_stride": out.strides[0],
-            "keys": self.pool.keys,
-            "values": self.pool.values,
-            "bank_pages": self.pool.bank_pages,
-            "bank_bytes": self.pool.bank_bytes,
-            "places": self.pool.places,
-            "key_bytes": layout.key_bytes,
-            "value_bytes": layout.value_bytes,
-            "heads": shape.heads,
-            "kv_heads": shape.kv_heads,
-            "key_width": shape.width,
-            "key_padded": head,
-            "value_width": shape.value_width,
-            "value_padded": value,
-            "window": shape.window or 1 << 30,
-            "chunked": shape.chunked,
+            **self._sizes(),
             "scratch": scratch,
             "scratch_stride": scratch.shape[1],
             "tile_rows": tile_rows,
@@ -264,8 +250,6 @@ class Pages:
             "max_chunks": LONGEST // CHUNK,
             "step": record.record,
             "sinks": 0 if sinks is None else sinks,
-            "scale": scale(shape),
-            "cap": shape.cap,
             **(self._within(step, workers) if within else {}),
         }
         kernels = catalogue.attention(layout, isa or RUNNABLE[0], chosen=within)
@@ -279,6 +263,29 @@ class Pages:
         assert np.all(out[n_tokens] == UNTOUCHED)
         assert np.all(out[:, width:] == UNTOUCHED)
         return out[:n_tokens, :width].reshape(n_tokens, shape.heads, shape.value_width).copy()
+
+    def _sizes(self) -> dict[str, object]:
+        """The record's fields for pages and sizes."""
+        shape, layout = self.shape, self.pool.layout
+        return {
+            "keys": self.pool.keys,
+            "values": self.pool.values,
+            "bank_pages": self.pool.bank_pages,
+            "bank_bytes": self.pool.bank_bytes,
+            "places": self.pool.places,
+            "key_bytes": layout.key_bytes,
+            "value_bytes": layout.value_bytes,
+            "heads": shape.heads,
+            "kv_heads": shape.kv_heads,
+            "key_width": shape.width,
+            "key_padded": padded(shape.width),
+            "value_width": shape.value_width,
+            "value_padded": padded(shape.value_width),
+            "window": shape.window or 1 << 30,
+            "chunked": shape.chunked,
+            "scale": scale(shape),
+            "cap": shape.cap,
+        }
 
     def _choice(self, budget: int, workers: int) -> dict[str, object]:
         """The record's fields for what blocks choose."""
