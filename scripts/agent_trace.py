@@ -129,6 +129,8 @@ class Server:
         else:
             self._process.terminate()
         self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 def tools() -> list[Record]:

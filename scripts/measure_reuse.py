@@ -138,28 +138,20 @@ def of_modules(llm: LLM, text: Text, exact: Result, ways: Sequence[Result]) -> N
 def measured(given: argparse.Namespace, n_tokens: int, ways: Sequence[str]) -> list[Result]:
     """All ways on texts of one length, each group after the exact reading of its prompts."""
     found = []
-    reuse = {"reuse": SHIFTED} if SHIFTED in ways else {}
-    opened = {
-        "device": given.device,
-        "spec": "off",
-        "n_context": n_tokens,
-        "threads": given.threads,
-        "n_sessions": 4,
-        **reuse,
-    }
-    with edgeinfer.load(given.model, **opened) as llm:
-        all_texts = texts(llm, given, n_tokens)
-        if SHIFTED in ways:
-            exact, shifted = Result(f"{EXACT} ({SHIFTED})", n_tokens), Result(SHIFTED, n_tokens)
-            for text in all_texts:
+    opened = {"device": given.device, "spec": "off", "n_context": n_tokens, "threads": given.threads, "n_sessions": 4}
+    if SHIFTED in ways:
+        exact, shifted = Result(f"{EXACT} ({SHIFTED})", n_tokens), Result(SHIFTED, n_tokens)
+        with edgeinfer.load(given.model, reuse=SHIFTED, **opened) as llm:
+            for text in texts(llm, given, n_tokens):
                 after_a_changed_line(llm, text, exact, shifted)
-            found += [exact, shifted]
-        others = [Result(way, n_tokens) for way in ways if way.startswith(MODULES)]
-        if others:
-            exact = Result(f"{EXACT} ({MODULES})", n_tokens)
-            for text in all_texts:
+        found += [exact, shifted]
+    others = [Result(way, n_tokens) for way in ways if way.startswith(MODULES)]
+    if others:
+        exact = Result(f"{EXACT} ({MODULES})", n_tokens)
+        with edgeinfer.load(given.model, **opened) as llm:
+            for text in texts(llm, given, n_tokens):
                 of_modules(llm, text, exact, others)
-            found += [exact, *others]
+        found += [exact, *others]
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -17,7 +18,7 @@ import numpy as np
 from edgeinfer.backends.base import DeviceOptions, Limits, open_device
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.graph import budget
-from edgeinfer.graph.step import PAGE, Batch, Floats
+from edgeinfer.graph.step import PAGE, Batch, Floats, whole_blocks
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
 from scripts.long_context.modes import Mode, Opening
@@ -37,7 +38,8 @@ class Reader:
     ) -> None:
         """`n_context`: the longest text with what is decoded after it; sizes of modes are shares of that."""
         with ExitStack() as opened:
-            model = opened.enter_context(open_model(path, n_context, opening.approximation.threshold))
+            blocks = opening.block_budget(n_context)
+            model = opened.enter_context(open_model(path, n_context, opening.threshold, block_budget=blocks))
             self.tokenizer = Tokenizer.from_metadata(model.file.metadata)
             vocabulary = self.tokenizer.vocabulary
             self.lead = [vocabulary.bos_id] if vocabulary.add_bos and vocabulary.bos_id is not None else []
@@ -48,6 +50,7 @@ class Reader:
             self._executor = Executor(runner, runner.compile(model.spec, model.file, limits), limits, "long context")
             opened.callback(self._executor.close)
             self._sequence, self._n_context = self._executor.create(), n_context
+            self._has_blocks = blocks is not None
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Reader:
@@ -58,11 +61,16 @@ class Reader:
 
     def read(self, tokens: Sequence[int], n_same: int = 0) -> None:
         """Read a text whose first `n_same` tokens are those of the last one."""
-        n_cached = self._executor.truncate(self._sequence, min(n_same, self._executor.n_cached(self._sequence)))
-        for first in range(n_cached, len(tokens), PASS_TOKENS):
-            part = tokens[first : first + PASS_TOKENS]
-            self._executor.evaluate(self._chain(self._sequence, part, 0, 0))
+        first = self._executor.truncate(self._sequence, min(n_same, self._executor.n_cached(self._sequence)))
+        while first < len(tokens):
+            stop = min(len(tokens), (first + PASS_TOKENS) // PAGE * PAGE)
+            part = tokens[first:stop]
+            batch = self._chain(self._sequence, part, 0, 0)
+            if self._has_blocks:
+                batch = replace(batch, blocks=whole_blocks(first, len(part)))
+            self._executor.evaluate(batch)
             self._executor.commit(self._sequence, np.arange(len(part), dtype=np.int32))
+            first = stop
 
     def decoded(self, tokens: Sequence[int], mode: Mode) -> Floats:
         """Logits after each of these tokens, which follow the text one by one in a mode: float32[T, V].

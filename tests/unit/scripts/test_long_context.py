@@ -19,28 +19,9 @@ from scripts import measure_attention_recall, measure_long_context
 from scripts.long_context.modes import USUAL, Mode, Opening
 from scripts.long_context.reader import Reader
 from scripts.long_context.texts import article_text, encoded, needles, pieces
-from tests.conftest import write_tiny_llama
+from tests.unit.scripts.conftest import N_TOKENS
 
-N_TOKENS = 1024
 WINDOW = 4 * PAGE
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_llama(tmp_path_factory.mktemp("long") / "tiny.gguf", context=2 * N_TOKENS)
-
-
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with articles of some thousand words, and a question of another kind."""
-    draw = np.random.default_rng(0)
-    words = ["river", "stone", "lamp", "Monday", "seven", "garden", "quick", "paper", "north", "bread"]
-    lines = [{"category": "math", "turns": ["What is 7 times 8?"]}]
-    for kind in ("summarization", "rag"):
-        lines.append({"category": kind, "turns": [f"Summarize: {' '.join(draw.choice(words, 400))}"]})
-    path = tmp_path_factory.mktemp("questions") / "questions.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -50,24 +31,25 @@ def reader(model: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.parametrize(
-    ("name", "kv", "threshold", "budget", "is_window"),
+    ("name", "kv", "threshold", "budgets", "is_window"),
     [
-        ("exact", "f16", None, 0, False),
-        ("q8q4", "q8q4", None, 0, False),
-        ("0.1", "f16", 0.1, 0, False),
-        ("kv=20%", "f16", None, 400, False),
-        ("window=1024", "f16", None, 1024, True),
-        ("kv=1%", "f16", None, LEAST_BUDGET, False),
-        ("q8,0.05,kv=512", "q8", 0.05, 512, False),
+        ("exact", "f16", None, (0, None), False),
+        ("q8q4", "q8q4", None, (0, None), False),
+        ("0.1", "f16", 0.1, (0, None), False),
+        ("kv=20%", "f16", None, (400, None), False),
+        ("window=1024", "f16", None, (1024, None), True),
+        ("kv=1%", "f16", None, (LEAST_BUDGET, None), False),
+        ("q8,0.05,kv=512", "q8", 0.05, (512, None), False),
+        ("prefill=20%,kv=10%", "f16", None, (200, 400), False),
     ],
 )
-def test_modes(name: str, kv: str, threshold: float | None, budget: int, is_window: bool) -> None:
+def test_modes(name: str, kv: str, threshold: float | None, budgets: tuple[int, int | None], is_window: bool) -> None:
     mode = Mode.parse(name)
     assert (mode.opening.kv, mode.opening.threshold) == (kv, threshold)
-    assert (mode.budget(2000), mode.is_window) == (budget, is_window)
+    assert (mode.budget(2000), mode.opening.block_budget(2000), mode.is_window) == (*budgets, is_window)
 
 
-@pytest.mark.parametrize("name", ["q9", "kv=", "kv=a%", "kv=512,window=512", "-1", ""])
+@pytest.mark.parametrize("name", ["q9", "kv=", "kv=a%", "prefill=x", "kv=512,window=512", "-1", ""])
 def test_what_is_no_mode(name: str) -> None:
     with pytest.raises(ValueError):
         Mode.parse(name)
@@ -133,16 +115,28 @@ def called(monkeypatch: pytest.MonkeyPatch, script: object, *arguments: object) 
 def test_perplexity_divergence_and_facts(
     model: Path, questions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = (model, questions, "kv=100%", "kv=256", "window=256", "q8", "--tokens", N_TOKENS, "--texts", 2)
+    given = (
+        model,
+        questions,
+        "kv=100%",
+        "kv=256",
+        "window=256",
+        "q8",
+        "prefill=256",
+        "--tokens",
+        N_TOKENS,
+        "--texts",
+        2,
+    )
     given += ("--scored", 16, "--depths", 2)
     called(monkeypatch, measure_long_context, *given, "--json")
     records = {record["mode"]: record for record in json.loads(capsys.readouterr().out)}
-    assert list(records) == ["exact", "kv=100%", "kv=256", "window=256", "q8"]
+    assert list(records) == ["exact", "kv=100%", "kv=256", "window=256", "q8", "prefill=256"]
     for name, record in records.items():
         assert (record["n_tokens"], record["n_scored"], len(record["needles"])) == (N_TOKENS, 32, 2)
         assert (record["mean_kl"] == 0) is (name in ("exact", "kv=100%"))
         assert record["mean_kl"] > -1e-6
-    assert 0 < records["q8"]["mean_kl"] < records["window=256"]["mean_kl"]
+    assert 0 < records["q8"]["mean_kl"] < min(records[name]["mean_kl"] for name in ("window=256", "prefill=256"))
     with edgeinfer.load(model, device="cpu", spec="off") as llm:
         text = encoded(llm._tokenizer, article_text(questions))
         told = [llm.logprobs(piece).logprobs[-16:] for piece in pieces(text, N_TOKENS, 2)]
