@@ -15,7 +15,7 @@ from edgeinfer.backends.cpu.layout import attention_records, chosen_records, par
 from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
 from edgeinfer.backends.meanings import FORMS
-from edgeinfer.graph import block_choice, step
+from edgeinfer.graph import block_choice, budget, step
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
 from edgeinfer.jit.library import KernelLibrary, cache_folder, open_library
 from edgeinfer.jit.targets import WIDE
@@ -38,8 +38,9 @@ def kernel_sources() -> tuple[Path, ...]:
     kernels = here / "kernels"
     folders = (here / "layout", kernels, *sorted(path for path in kernels.iterdir() if path.is_dir()))
     folders = (*folders, *sorted(here.glob("*/kernels")))  # of folders that may be absent
-    constants = base.__file__, meanings.__file__, step.__file__, block_choice.__file__, slot_records.__file__
-    return Path(__file__), *folders, *map(Path, constants)
+    constants = base.__file__, meanings.__file__, step.__file__, slot_records.__file__
+    choices = block_choice.__file__, budget.__file__
+    return Path(__file__), *folders, *map(Path, (*constants, *choices))
 
 
 def kernel_folder() -> Path:

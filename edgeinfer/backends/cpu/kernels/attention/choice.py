@@ -1,8 +1,9 @@
 """Choosing chunks within budgets: summaries of pages, scores of chunks, and the lists that attention then follows.
 
 The twins are in `graph.budget`. Memory: a summary float16[2, key_padded] of a page and kv head, the highest number of
-each column, then the lowest. For the tokens of a pass, ranks int32[T, G, max_chunks]: the place of a chunk among those
-that a token sees, -1 for the others; for its tiles, lists int32[n_tiles, G, 1 + max_chunks]: how many chunks any of
+each column, then the lowest, both drawn towards their middle. For the tokens of a pass, ranks int32[T, G, max_chunks]:
+the place of a chunk among those that a token sees, -1 for the others; for its tiles, lists int32[n_tiles, G,
+1 + max_chunks]: how many chunks any of
 their tokens sees, then these in order; -1 in place of the number: all tokens see everything, and there are no ranks
 (not in small passes). Scratch of a worker: queries float32[H / G, 2, key_padded], their parts above and below zero, and
 a heap of the best chunks so far, float32[max_chunks] and int32[max_chunks], the worst of them first.
@@ -25,6 +26,7 @@ from edgeinfer.backends.cpu.layout.attention_records import ATTENTION, SUMMARISE
 from edgeinfer.backends.cpu.layout.padding import BLOCK, CHUNK
 from edgeinfer.backends.cpu.layout.step_records import TILE_INTS
 from edgeinfer.backends.meanings import MIDDLE
+from edgeinfer.graph.budget import FAR_EDGE, NEAR_EDGE
 from edgeinfer.graph.step import PAGE
 from edgeinfer.jit import emit, simd
 from edgeinfer.jit.compiler import inline
@@ -45,13 +47,15 @@ def codes(builder, address, shift, mask):
 
 @inline
 def store_edges(one, two, three, four, highest, lowest):
-    """Write the largest and the smallest of 64 numbers as float16."""
+    """Write the largest and the smallest of 64 numbers, drawn towards each other (`graph.budget`), as float16."""
     zero, limit = simd.splat(np.float32(0.0)), np.float32(LARGEST_HALF)
     most = simd.max_lanes(simd.maximum(simd.maximum(one, two), simd.maximum(three, four)))
     low = simd.maximum(simd.sub(zero, one), simd.sub(zero, two))
     least = -simd.max_lanes(simd.maximum(low, simd.maximum(simd.sub(zero, three), simd.sub(zero, four))))
-    simd.store_half(highest, min(max(most, -limit), limit))
-    simd.store_half(lowest, min(max(least, -limit), limit))
+    most, least = min(max(most, -limit), limit), min(max(least, -limit), limit)
+    near, far = np.float32(NEAR_EDGE), np.float32(FAR_EDGE)
+    simd.store_half(highest, most * near + least * far)
+    simd.store_half(lowest, most * far + least * near)
 
 
 @inline
