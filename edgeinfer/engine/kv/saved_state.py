@@ -26,7 +26,7 @@ from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.graph.step import PAGE, Batch, Floats, InputRows, Int32s, same_axes
 
-Value = str | int | Sequence[int]
+Value = str | int | Sequence[int] | None
 
 LENGTH = struct.Struct("<I")
 CHECKSUM_BYTES = 16

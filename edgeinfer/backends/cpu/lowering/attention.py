@@ -133,7 +133,8 @@ class AttentionLowering:
         summaries, pool = self._summaries[op.layer], self._pools[op.layer]
         assert summaries is not None
         scratch, ranks, lists = self._memory_of_choice()
-        args["summaries"], args["ranks"], args["lists"] = address(summaries), address(ranks), address(lists)
+        args["summaries"], args["summary_stride"] = address(summaries), summaries.strides[0]
+        args["ranks"], args["lists"] = address(ranks), address(lists)
         args["choice"], args["choice_stride"] = address(scratch), scratch.shape[1]
         own, kept, choice = (frozenset({name}) for name in (op.out, "attention partials", "attention choice"))
         kernels = catalogue.attention(pool.layout, self._isa_name, chosen=True)
