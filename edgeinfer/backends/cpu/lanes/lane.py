@@ -28,7 +28,6 @@ from edgeinfer.backends.cpu.memory.turning import CpuKeyTurner
 from edgeinfer.backends.cpu.workers.prefetch import choose_ahead
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.timing import call_times, op_times, overhead
-from edgeinfer.backends.cpu.workers.traffic import visible_alone
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
@@ -241,7 +240,7 @@ class CpuLane:
         self._start(step)
         kind = PassKind.of(step)
         calls, tape = self._calls[kind], self._tapes[kind]
-        return op_times(calls, self._worker_pool.profile(tape, self.work_split), visible_alone(step))
+        return op_times(calls, self._worker_pool.profile(tape, self.work_split), step)
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
         """Evaluate a step, or only these stages on the present buffers, and time its calls. For measurements."""

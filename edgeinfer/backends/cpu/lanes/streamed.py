@@ -27,7 +27,6 @@ from edgeinfer.backends.cpu.memory.packing import PanelWeights
 from edgeinfer.backends.cpu.record_layers import RecordWindow
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.timing import call_times, op_times
-from edgeinfer.backends.cpu.workers.traffic import visible_alone
 from edgeinfer.backends.cpu.workers.worker_pool import CallTimes
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
@@ -251,7 +250,7 @@ class StreamedLane(CpuLane):
     def profile(self, step: Step) -> list[KernelTime]:
         """Evaluate a step and time its ops, without the wait for weights. For measurements."""
         calls = self._calls[PassKind.of(step)]
-        return op_times(calls, self._profiled(step, calls), visible_alone(step))
+        return op_times(calls, self._profiled(step, calls), step)
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
         """Evaluate a step and time the calls of these stages, without the wait for weights. For measurements."""

@@ -19,21 +19,25 @@ from edgeinfer.backends.cpu.catalogue import NOTHING
 from edgeinfer.backends.cpu.layout.chosen_records import EXPERT_PRODUCTS
 from edgeinfer.backends.cpu.layout.records import ENTRY_INTS, FLOAT_PRODUCT, PRODUCT
 from edgeinfer.backends.cpu.workers.tape import Call
-from edgeinfer.backends.cpu.workers.traffic import bytes_read
+from edgeinfer.backends.cpu.workers.traffic import bytes_read, visible_alone
 from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.step import Step
 from edgeinfer.jit.library import KernelLibrary
 
 PRODUCTS = (PRODUCT, FLOAT_PRODUCT, EXPERT_PRODUCTS)
 """Arguments of the kernels that multiply; an op's other calls round what they read."""
 
 
-def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes, n_visible: int = 0) -> list[KernelTime]:
+def op_times(
+    calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes, step: Step | None = None
+) -> list[KernelTime]:
     """Sums by kind of op and kernel, in order of first appearance; `calls` are those of the profiled tape.
 
-    `n_visible`: positions that the only token of a step sees; 0 if there are several tokens.
+    `step`: what was evaluated, for the bytes that were read; None: those of products for a token.
     """
+    n_tokens, n_visible = (1, 0) if step is None else (len(step.batch.tokens), visible_alone(step))
     busy, waiting = times.busy.mean(axis=0), times.waiting.mean(axis=0)
     sums: dict[tuple[str, str], list[float]] = {}
     place = 0
@@ -44,7 +48,7 @@ def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes, n_vis
             row[0] += float(busy[place])
             row[1] += float(waiting[place + 1])
             row[2] += 1
-            row[3] += bytes_read(call, n_visible, op.active if n_visible and isinstance(op, Experts) else 0)
+            row[3] += bytes_read(call, n_tokens, n_visible, op.active if n_visible and isinstance(op, Experts) else 0)
             place += 1
     return [KernelTime(op, kernel, row[0], row[1], int(row[2]), int(row[3])) for (op, kernel), row in sums.items()]
 

@@ -11,10 +11,12 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.backends.cpu.catalogue import TILED
 from edgeinfer.backends.cpu.layout.attention_records import ATTENTION
 from edgeinfer.backends.cpu.layout.chosen_records import EXPERT_PRODUCTS
 from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS, UNIT_ROWS, IntegerPanel
 from edgeinfer.backends.cpu.layout.records import FLOAT_PRODUCT, PRODUCT
+from edgeinfer.backends.cpu.layout.rounded import TILE
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.step import PAGE, Step
 from edgeinfer.jit.code import Kernel
@@ -23,13 +25,15 @@ PANELS = UNIT_ROWS // PANEL_ROWS
 """Of a unit."""
 
 
-def bytes_read(call: Call, n_visible: int, n_experts: int) -> int:
-    """Bytes a call reads: products in every step; attention and experts for a lone token.
+def bytes_read(call: Call, n_tokens: int, n_visible: int, n_experts: int) -> int:
+    """Bytes a call reads in a step of `n_tokens`: products in every step; attention and experts for a lone token.
 
     `n_visible`: positions that the token sees; `n_experts`: experts that it uses in this op; both 0 for several tokens,
     of which each sees and uses others. 0 for calls that read buffers alone.
     """
     args, record = call.arguments[0], call.kernel.arguments
+    if record == PRODUCT and args["tiled"] and _is_idle(call.kernel, n_tokens):
+        return 0
     if record in (PRODUCT, FLOAT_PRODUCT):
         return int(args["n_units"]) * _unit_bytes(call.kernel, args)
     if record == EXPERT_PRODUCTS and call.calls is not None:
@@ -39,6 +43,11 @@ def bytes_read(call: Call, n_visible: int, n_experts: int) -> int:
         page_bytes = int(args["kv_heads"]) * int(args["key_bytes"] + args["value_bytes"])
         return min(n_visible, int(args["window"]) or n_visible) * page_bytes // PAGE
     return 0
+
+
+def _is_idle(kernel: Kernel, n_tokens: int) -> bool:
+    """Whether a call of a product has nothing to do: the one for whole tiles of tokens, or the one for others."""
+    return n_tokens < TILE if kernel.name.endswith(tuple(TILED)) else n_tokens % TILE == 0
 
 
 def _unit_bytes(kernel: Kernel, args: NDArray[np.void]) -> int:

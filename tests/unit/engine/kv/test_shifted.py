@@ -30,7 +30,9 @@ class TurningLane(SlotLane):
     def capabilities(self) -> LaneCapabilities:
         return LaneCapabilities(turning=self)
 
-    def turn_slots(self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0) -> None:
+    def turn_slots(
+        self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0, scale: float = 1.0
+    ) -> None:
         assert not n_unseen
         self.moves.append((distance, len(sources)))
         self.copy_slots(sources, targets)
@@ -43,7 +45,9 @@ class TurningWindowLane(WindowLane):
     def capabilities(self) -> LaneCapabilities:
         return LaneCapabilities(windows=self, turning=self)
 
-    def turn_slots(self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0) -> None:
+    def turn_slots(
+        self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0, scale: float = 1.0
+    ) -> None:
         SlotLane.copy_slots(self, sources, targets)
         self.kept[self._located(targets[n_unseen:])] = self.kept[self._located(sources[n_unseen:])]
 

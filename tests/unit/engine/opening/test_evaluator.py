@@ -23,7 +23,9 @@ def test_the_starter_needs_nothing_else(starter_model: Path) -> None:
     subject, isa = open_subject(starter_model, LoadOptions(device="cpu", n_context=512)), CpuDevice(DeviceOptions()).isa
     assert subject.spec is not None
     needed = kernels_of(subject.spec, subject.file.tensors, "f16", isa)
-    assert {each.name for each in usual_kernels("f16", isa, STARTER_TYPES)} == {each.name for each in needed}
+    usual = {each.name for each in usual_kernels("f16", isa, STARTER_TYPES)}
+    assert usual >= {each.name for each in needed}
+    assert {name for name in usual - {each.name for each in needed} if not name.endswith("-amx")} == set()
 
 
 def test_nor_does_a_llama_of_other_types() -> None:
