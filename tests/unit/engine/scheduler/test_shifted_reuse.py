@@ -44,7 +44,9 @@ class TurningLane(CountingLane):
     def capabilities(self) -> LaneCapabilities:
         return LaneCapabilities(turning=self)
 
-    def turn_slots(self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0) -> None:
+    def turn_slots(
+        self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0, scale: float = 1.0
+    ) -> None:
         self.copy_slots(sources, targets)
 
 
