@@ -64,6 +64,8 @@ class KeptModules:
 
     async def put_back(self, pooled: PooledModel) -> None:
         """Give a model that was closed meanwhile its modules again; they are read when they are needed."""
+        if not self.texts:
+            return
         kept = self.texts.get(pooled.name, {})
         for name in [name for name in kept if name not in pooled.llm.modules]:
             await asyncio.to_thread(_add, pooled, name, kept[name], reads=False)
