@@ -26,7 +26,7 @@ from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.graph.step import PAGE, Batch, Floats, InputRows, Int32s, same_axes
 
-Value = str | int | Sequence[int] | None
+Value = str | int | Sequence[int]
 
 LENGTH = struct.Struct("<I")
 CHECKSUM_BYTES = 16
@@ -74,7 +74,9 @@ def _device_of(magic: bytes, state: bytes) -> Value | None:
 def check_same(found: Mapping[str, Value], expected: Mapping[str, Value]) -> None:
     """Raises EdgeInferError with the differences if a saved state's header does not match this model and device."""
     differing = [
-        f"{key} is {found.get(key)}, not {value}" for key, value in expected.items() if found.get(key) != value
+        f"{key} is {found.get(key, 0)}, not {value}"
+        for key, value in {"kv_budget": 0, **expected}.items()  # absent where there is none
+        if found.get(key, 0) != value
     ]
     if not differing:
         return

@@ -224,7 +224,7 @@ class Executor(Observed):
             **({} if self.shared is None else {"layout": self.shared.layout}),
             **({} if states is None else {"state_bytes": states.slot_bytes}),
             **({} if self._limits.windows is None else {"window": self._limits.windows.tokens}),
-            "kv_budget": self._limits.kv_budget or None,
+            **({} if not self._limits.kv_budget else {"kv_budget": self._limits.kv_budget}),
         }
 
     def _open_lane(self) -> Lane:
