@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, help="worker threads; default: one per usable core")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     ways, records = given.ways or WAYS, []
     if unknown := [way for way in ways if way.partition("@")[0] not in (SHIFTED, MODULES)]:
         parser.error(f"there is no way {unknown[0]!r}; there are: {', '.join(WAYS)}")
