@@ -39,6 +39,7 @@ from edgeinfer.engine.scoring import TextScorer
 from edgeinfer.engine.session import Session, read_cache, write_cache
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
+from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
 from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
@@ -217,11 +218,15 @@ class LLM(TextReader, TextScorer):
 
     def _answer(self, request: Request, priority: Priority) -> TextStream:
         self._pool.check_open()
-        opens = None if self.drafts is None else self.drafts.session
         own = self._pool.reserve(), self._tokenizer, request
-        sequence = ScheduledSequence(*own, opens=opens, priority=priority, shares_prefix=True)
+        sequence = ScheduledSequence(*own, opens=self._opened_drafts, priority=priority, shares_prefix=True)
         self._recent.append(sequence)
         return TextStream(sequence, self._driver)
+
+    def _opened_drafts(self) -> SessionDrafts | None:
+        """Drafts for an answer that begins now; None if nothing is drafted."""
+        drafts = self.drafts
+        return None if drafts is None else drafts.session()
 
     def _read_module(self, module: Module, progress: Progress) -> None:
         """Read a module now, unless it is in memory."""
@@ -312,7 +317,7 @@ class LLM(TextReader, TextScorer):
 
     def batcher(self, parallel: int) -> Batcher:
         """A batcher that runs up to `parallel` answers at a time on this model."""
-        return Batcher(self._driver, self._tokenizer, parallel, None if self.drafts is None else self.drafts.session)
+        return Batcher(self._driver, self._tokenizer, parallel, self._opened_drafts)
 
     def prime(self, progress: Progress = no_progress) -> None:
         """Compute the table of likely successors of every token, which drafts use, and store it with the model.

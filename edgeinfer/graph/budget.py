@@ -46,11 +46,21 @@ def recent_and_best(batch: Batch, starts: Int32s) -> tuple[Int32s, Int32s]:
     return first, n_best
 
 
+def most_together(start: int, budget: int) -> int:
+    """The most tokens from a position on that a pass may have for each to see what it would see alone."""
+    return (start // PAGE + _before(budget) + 1) * PAGE - start
+
+
+def _before(budget: int) -> int:
+    """How many chunks before a token's own are recent at least."""
+    return max(1, budget // (RECENT_SHARE * PAGE))
+
+
 def _seen(position: int, start: int, budget: int, turn_start: int) -> tuple[int, int]:
     """The first recent chunk of a token, and how many others it may choose."""
     if budget <= 0:
         return 0, 0
-    own, most, before = position // PAGE, -(-budget // PAGE), max(1, budget // (RECENT_SHARE * PAGE))
+    own, most, before = position // PAGE, -(-budget // PAGE), _before(budget)
     in_turn = own - turn_start // PAGE
     if turn_start > 0 and before < in_turn < most // TURN_SHARE:
         before = in_turn

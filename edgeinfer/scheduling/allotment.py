@@ -99,8 +99,8 @@ class Wish:
     """An answer's request for the next pass.
 
     n_missing: tokens to evaluate before its next one is known; 1: it is decoding. last_pass: number of the last pass it
-    took part in. n_silent: how many of the missing tokens need no output, None: all but the last. Wishes are in order
-    of arrival.
+    took part in. n_silent: how many of the missing tokens need no output, None: all but the last. n_before: tokens
+    before these. Wishes are in order of arrival.
     """
 
     key: int
@@ -108,6 +108,7 @@ class Wish:
     n_missing: int
     last_pass: int
     n_silent: int | None = None
+    n_before: int = 0
 
     def n_outputs(self, n_tokens: int) -> int:
         """Outputs to count for so many of its tokens; 1 also while a prompt that needs none is read."""
@@ -126,12 +127,16 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class PassRoom:
-    """Limits of a pass: tokens and outputs; `number` is the pass's own. `n_drafts`: tokens that prompts leave free."""
+    """Limits of a pass: tokens and outputs; `number` is the pass's own. `n_drafts`: tokens that prompts leave free.
+
+    `block`: prompts are read in blocks of so many tokens, at multiples of it; 0: in parts of any size.
+    """
 
     number: int
     max_tokens: int
     max_outputs: int
     n_drafts: int = 0
+    block: int = 0
 
 
 def allot(wishes: Sequence[Wish], pace: Pace, room: PassRoom) -> dict[int, int]:
@@ -179,9 +184,26 @@ def _add(given: dict[int, int], wishes: Sequence[Wish], wish: Wish, most: int, r
     has = given.get(wish.key, 0)
     others = sum(each.n_outputs(given[each.key]) for each in wishes if each is not wish and each.key in given)
     n_more = wish.most_tokens(room.max_outputs - others) - has
-    chunk = min(n_more, most, room.max_tokens - room.n_drafts - sum(given.values()))
+    n_left = room.max_tokens - room.n_drafts - sum(given.values())
+    chunk = min(n_more, most, n_left)
+    if room.block and 0 < chunk < n_more and wish.n_silent is None:
+        chunk = _in_blocks(chunk, wish.n_before + has, n_more, n_left, room.block)
     if chunk > 0:
         given[wish.key] = has + chunk
+
+
+def _in_blocks(n_tokens: int, n_before: int, n_more: int, n_left: int, block: int) -> int:
+    """So many tokens of a prompt, fewer, or some more, so that they end with a block; 0 if the pass has no room.
+
+    n_more: tokens that the prompt has left, of which the last ones may fill no block; n_left: those that the pass has.
+    """
+    n_over = (n_before + n_tokens) % block
+    if not n_over or n_tokens > n_over:
+        return n_tokens - n_over
+    n_up = n_tokens + block - n_over
+    if n_up > n_more:
+        return n_tokens
+    return n_up if n_up <= n_left else 0
 
 
 def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: PassRoom, *, for_prompt: bool) -> int:

@@ -122,3 +122,26 @@ def test_what_idle_cores_could_draft_is_told_with_why_they_do_not() -> None:
         record = json.loads(run(*arguments).stdout)["cores"]
         is_idle = bool(set(record["prefill"]["cores"]) - set(record["decode"]["cores"]))
         assert (record["idle_drafting"] is not None) == is_idle
+
+
+def test_a_model_that_drafts_for_itself_takes_what_the_plan_says() -> None:
+    """Summaries of pages and lists of chunks, as the open model has them; none where it does not draft."""
+
+    def told(*arguments: str) -> Result:
+        same = ["plan", "-m", str(LLAMA), "--ctx", "4096", *arguments]
+        return CliRunner().invoke(build_app(), same)
+
+    needs = []
+    for self_draft in ("off", "auto"):
+        with load(LLAMA, device="cpu", threads=1, n_context=4096, self_draft=self_draft) as llm:
+            assert llm.info.need is not None
+            needs.append(llm.info.need.total_bytes)
+    ways = (), ("--self-draft", "off"), ("--spec", "off"), ("--approx", "kv=512")
+    found = {how: told("--json", *how) for how in ways}
+    drafter_bytes = {how: json.loads(each.stdout)["model"]["drafter_bytes"] for how, each in found.items()}
+    assert drafter_bytes == {how: 0 if how else needs[1] - needs[0] for how in found}
+    assert needs[1] - needs[0] > 4 * 4096 // 64
+    assert "to draft for long texts by itself; --self-draft off leaves it out" in told().stdout
+    refused = told("--self-draft", "3000")
+    assert refused.exit_code == 1
+    assert "is not 2 times as long" in refused.output

@@ -163,3 +163,21 @@ def test_saved_states_are_for_the_same_budget(tmp_path: Path) -> None:
     with load(path, approx="kv=256", **same) as within:
         assert any("not what the model itself would say" in notice for notice in within.info.notices)
         assert str(within.info.approximation) == "kv=256"
+
+
+@pytest.mark.parametrize("name", ["llama-k", "gemma3-q8_0"])
+def test_an_answer_whose_memory_was_taken_goes_on_with_the_same_bits(name: str) -> None:
+    """Its tokens are then read again in long chains, and see no more of each other than one by one."""
+    options = {"max_tokens": 420, "temperature": 0.0, "logprobs": 1, "ignore_eos": True}
+    with load(DATA / f"{name}.gguf", device="cpu", n_context=N_CONTEXT, approx="kv=192", spec="off") as llm:
+        plain = llm.complete(LONG, **options)
+        plain.read()
+        llm._driver.scheduler.admission.prefixes.close()
+        again = llm.complete(LONG, **options)
+        pieces = iter(again)
+        while len(again.tokens) < 400:
+            next(pieces)
+        with llm._pool.lock:
+            again._sequence.cached.forget()
+        assert again.read() == plain.text
+        assert again.logprobs == plain.logprobs

@@ -64,7 +64,9 @@ class PlanFlags:
     ] = "latency"
 
 
-@takes_settings("model", "ctx", "device", "kv", "threads", "cores", "approx", "lora", "spec", "draft_from")
+@takes_settings(
+    "model", "ctx", "device", "kv", "threads", "cores", "approx", "lora", "spec", "draft_from", "self_draft"
+)
 def plan(
     given: Given,
     flags: PlanFlags,

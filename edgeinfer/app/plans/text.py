@@ -60,7 +60,9 @@ def model_lines(
 
 
 def _beside(drafter: PlannedDrafter) -> str:
-    """What a head or draft model takes beside the model."""
+    """What a head, a draft model or drafting for itself takes beside the model."""
+    if drafter.is_itself:
+        return f"{size_text(drafter.nbytes)} to draft for long texts by itself; --self-draft off leaves it out"
     waiting = size_text(drafter.waiting_bytes)
     rows = f", {waiting} of it for rows of the model that wait to be read" if drafter.waiting_bytes else ""
     drafts = "a trained head or draft model, if there is room; --spec off leaves it out"

@@ -17,6 +17,8 @@ def doubtful(options: LoadOptions, device: str, n_context: int, trained: int) ->
             f"schedule {options.schedule} says how several devices share a model and changes nothing on "
             f"{device} alone; --device cpu,openvino, say, names two",
         )
+    if options.isolate and options.prefix_bytes:
+        notices += ("with --isolate no prefixes are kept on disk: each start reads prompts anew",)
     if n_context > trained:
         notices += (f"a context of {n_context} tokens is more than the {trained} this model was trained for",)
     return notices

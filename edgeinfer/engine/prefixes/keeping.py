@@ -11,6 +11,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from edgeinfer.engine.kv.cached_pages import Bytes, CachedPages
@@ -112,8 +113,10 @@ class PrefixWriter:
             dropped, self._waiting = [each for each in self._waiting if each not in left], [*left, text]
             self._changed.notify_all()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="edgeinfer prefixes", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="edgeinfer prefixes", daemon=True)
+                with suppress(RuntimeError):  # no more threads: the next text tries again
+                    thread.start()
+                    self._thread = thread
         for each in dropped:
             each.release()
 
@@ -146,7 +149,7 @@ class PrefixWriter:
         """Return once everything noted is written or given up, or it takes too long."""
         until_s = time.monotonic() + CLOSING_S
         with self._changed:
-            while (self._waiting or self._writing is not None) and time.monotonic() < until_s:
+            while self._thread is not None and (self._waiting or self._writing) and time.monotonic() < until_s:
                 self._hurries = True
                 self._changed.notify_all()
                 self._changed.wait(LOOK_S)
@@ -169,7 +172,7 @@ class PrefixWriter:
         while (text := self._next()) is not None:
             try:
                 self._write(text)
-            except (EdgeInferError, MemoryError):  # the device failed, or there is no room for copies
+            except Exception:  # the device failed, there is no room for copies, no more threads: the others go on
                 pass
             finally:
                 text.release()
@@ -203,7 +206,7 @@ class PrefixWriter:
         checkpoints = list(self._checkpoints(text, keys))
         n_pages = max(checkpoints, default=0) if self._pages.needs_checkpoints else text.n_pages
         with self._store.find(keys[:n_pages]) as found:
-            n_found = len(found)
+            n_found = 0 if found.is_scattered else len(found)
         if n_found < n_pages and n_pages * PAGE >= LEAST_TOKENS:
             if not self._pages.needs_checkpoints and len(text.tokens) % PAGE >= LEAST_LAST:
                 n_pages += 1  # the last page, which is not whole, for texts that share its beginning

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import edgeinfer
 from edgeinfer.engine.kv.cached_pages import CachedPages
@@ -57,8 +58,9 @@ class DiskPrefixes:
         `n_cached`: how many tokens of the prompt memory has. `forget` it if it does not begin.
         """
         if cached not in self._ahead:
-            if sum(each is not None for each in self._ahead.values()) == MOST_AHEAD:
-                return True
+            ahead = [each for each in self._ahead.values() if each is not None]
+            if len(ahead) == MOST_AHEAD:  # those that are read may wait for memory: no reason for others to wait too
+                return not all(each.reading.is_ahead for each in ahead)
             self._ahead[cached] = self._coming(prompt, scales, n_cached, AHEAD_BYTES)
         prefix = self._ahead[cached]
         return prefix is not None and not prefix.reading.is_ahead
@@ -74,8 +76,9 @@ class DiskPrefixes:
         prefix = self._ahead.pop(cached, None) or self._coming(prompt, cached.scales, cached.n_cached)
         if prefix is None:
             return 0
-        with prefix:
+        with prefix, suppress(OSError, MemoryError, RuntimeError):  # memory or threads are short
             return put_back(cached, prompt, prefix, self._pages, self._store, make_room)
+        return 0
 
     def _coming(
         self, prompt: Sequence[int], scales: Scales, n_cached: int, ahead_bytes: int = 0

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from operator import index
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,8 @@ HEADER_BYTES = 256
 SIZE_DIGITS = 12
 ROW_BYTES = 4096
 BEGINNING_BYTES = 16 * PAGE_BYTES
+MOST_HEADER_BYTES = 64 << 20
+"""A larger header is damaged: those of a million tokens take a fifth of it."""
 THREADS = 3
 MOST_UNSUMMED = 4
 """Parts that wait for their checksum while others are written."""
@@ -121,14 +124,16 @@ class PartsFile:
     """An open file. Close it, or use `with`."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, and DamagedFile."""
+        """Raises OSError, also for what is no ordinary file, and DamagedFile."""
+        if not path.is_file():  # opening a pipe could take forever
+            raise FileNotFoundError(path)
         self.path = path
         self._source = DiskSource(path)
         self._direct: DiskSource | None = None
         self._opening = threading.Lock()
         try:
             self.names, self._sizes, self._sums, self._places = self._opened()
-        except (EdgeInferError, ValueError, KeyError, TypeError, AttributeError):
+        except (EdgeInferError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             self.close()
             raise DamagedFile(path) from None
         except BaseException:
@@ -173,15 +178,22 @@ class PartsFile:
             return 0
 
     def _read_direct(self, room: memoryview, place: int) -> None:
-        with self._opening:
-            if self._direct is None:
-                self._direct = open_source(self.path, direct=True)
-        source, done = self._direct, 0
+        source, done = self._direct_source(), 0
         while done < len(room):
             count = source.read_into(room[done:], place + done)
             if not count:
                 raise DamagedFile(self.path)
             done += count
+
+    def _direct_source(self) -> DiskSource:
+        """The same file for direct reads; as it is open if another process has deleted or replaced it meanwhile."""
+        with self._opening:
+            if self._direct is None:
+                try:
+                    self._direct = open_source(self.path, direct=True)
+                except OSError:
+                    self._direct = self._source
+            return self._direct if self._direct.file_id == self._source.file_id else self._source
 
     def _opened(self) -> tuple[list[str], list[int], list[str], list[int]]:
         """Names, sizes, checksums and places of all parts. Raises what a header that is none leads to."""
@@ -189,18 +201,23 @@ class PartsFile:
         if not beginning.startswith(MAGIC) or len(beginning) < len(MAGIC) + LENGTH.size:
             raise ValueError
         n_bytes = len(MAGIC) + LENGTH.size + LENGTH.unpack_from(beginning, len(MAGIC))[0] + CHECKSUM_BYTES
+        if n_bytes > MOST_HEADER_BYTES:
+            raise ValueError
         if n_bytes > len(beginning):
             beginning = self._beginning(min(n_bytes, self._source.nbytes))
         header, _ = unseal(MAGIC, beginning[:n_bytes], str(self.path))
-        names, sums, sizes = str(header["names"]).split(), str(header["sums"]).split(), header["sizes"]
-        assert not isinstance(sizes, int | str)
+        names, sums, told = str(header["names"]).split(), str(header["sums"]).split(), header["sizes"]
+        if isinstance(told, int | str):
+            raise ValueError
+        sizes = [index(size) for size in told]
         places, place = list[int](), int(str(header["start"]))
         for size in sizes:
             places.append(place)
             place += rounded_up(size)
-        if not len(names) == len(sums) == len(sizes) or place != self._source.nbytes:
+        is_whole = len(names) == len(sums) == len(sizes) and min(sizes, default=0) >= 0
+        if not is_whole or place != self._source.nbytes:
             raise ValueError
-        return names, list(sizes), sums, places
+        return names, sizes, sums, places
 
     def _beginning(self, n_bytes: int) -> bytes:
         """The first bytes; fewer if the file is shorter."""

@@ -102,8 +102,6 @@ def put_back(
         return 0
     n_own = cached.cut(cached.n_cached // PAGE * PAGE) // PAGE
     prefix.go_back_to(n_own)
-    if not _extended(cached, prompt[: prefix.n_tokens], pages, make_room):
-        return 0
     sequence, n_pages, n_done = cached.settle(), pages_for(prefix.n_tokens), n_own
 
     def write(place: int, content: memoryview) -> None:
@@ -111,7 +109,9 @@ def put_back(
             pages.write(sequence, prefix.first + place, _bytes(content)[None])
 
     is_whole = False  # but if only pages are needed, what is there of them
-    try:
+    try:  # a signal handler may raise at any point: nothing stays counted that was not written
+        if not _extended(cached, prompt[: prefix.n_tokens], pages, make_room):
+            return 0
         if pages.takes_threads:
             prefix.reading.give(write)
         for place, content in enumerate(store.verified(iter(prefix.reading))):

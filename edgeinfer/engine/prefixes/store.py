@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 LARGEST_SHARE = 0.5
 """Largest share of the space for one text."""
+MOST_FILES = 64
+"""Most files that are opened for one text; a text in so many is written again as one."""
 
 
 @dataclass(slots=True)
@@ -50,6 +52,11 @@ class FoundPages:
 
     def __len__(self) -> int:
         return len(self.pages)
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether there are so many files that there may be more."""
+        return len(self.files) >= MOST_FILES
 
     def __enter__(self) -> FoundPages:
         return self
@@ -77,7 +84,7 @@ class PrefixStore:
         `parts`: the tokens of its pages, also of a last one that is not whole and has no key.
         """
         found = FoundPages()
-        while len(found) < len(keys):
+        while len(found) < len(keys) and not found.is_scattered:
             file = self._opened(keys[len(found)] + PAGES)
             if file is None:
                 break

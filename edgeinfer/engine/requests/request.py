@@ -229,7 +229,7 @@ def request_of(
         scored_from=options.get("scored_from"),
         remarks=() if modules is None else (modules.remark,),
         modules=modules,
-        reuse="exact" if modules is not None else reuse,
+        reuse="exact" if modules is not None or options.get("scored_from") is not None else reuse,
     )
 
 

@@ -129,6 +129,8 @@ class Admission:
         """End all answers, with an error that none of them caused if `reason` is given."""
         self.take_arrivals()
         for sequence in self.sequences:
+            if sequence.is_over:
+                continue  # it ended with another one
             if reason is not None:
                 self.fail(sequence, reason)
             else:
@@ -156,7 +158,7 @@ class Admission:
         self.take_arrivals()
         self.end_left()
         for sequence in tuple(self.waiting):
-            if sequence.stop_asked.is_set():
+            if sequence.stop_asked.is_set() and not sequence.is_over:
                 sequence.cancel()
                 self.finish(sequence)
         now_s = time.monotonic()
@@ -165,6 +167,8 @@ class Admission:
         ]  # others would only take room from these
         n_for_prefix = 0
         for sequence in sorted(runnable, key=lambda each: (each.rank(now_s), each.number)):
+            if sequence.is_over:
+                continue  # it ended with another one
             if self._waits_for_prefix(sequence) or self._waits_for_disk(sequence):
                 n_for_prefix += 1
                 if n_for_prefix == self._most_active:
@@ -341,7 +345,8 @@ class Admission:
         if self.on_disk is not None:
             self.on_disk.forget(sequence.cached)
         if self.modules is not None:
-            self.modules.release(sequence)
+            for reading in self.modules.release(sequence):
+                self.leave(reading)
 
     def _release(self, sequence: ScheduledSequence) -> None:
         """Leave the cached tokens of an answer to others, or to its owner."""

@@ -62,10 +62,10 @@ class Batcher:
         driver: StepDriver,
         tokenizer: Tokenizer,
         n_parallel: int,
-        opens: Callable[[], ClosingSpeculator] | None = None,
+        opens: Callable[[], ClosingSpeculator | None] | None = None,
         reserve: Callable[[int], CachedSequence] | None = None,
     ) -> None:
-        """`opens`: creates the drafts of one answer; None: nothing is drafted.
+        """`opens`: creates the drafts of one answer that begins, or none; None: nothing is ever drafted.
 
         `reserve`: creates what an answer of so many tokens is cached in, with a beginning of it or not; None: empty.
         """

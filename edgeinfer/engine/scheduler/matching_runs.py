@@ -69,13 +69,24 @@ def _grown(
 ) -> Iterator[MatchingRun]:
     """The runs around a place of the part, not before `position`; empty where only the hash is the same."""
     for number, place in places:
-        text = texts[number]
-        n_after = n_common(part[at:], list(text[place:]))
-        n_before = 0
+        text, n_before = texts[number], 0
+        n_after = _n_same(part, at, text, place)
         while at - n_before > position and place > n_before and part[at - n_before - 1] == text[place - n_before - 1]:
             n_before += 1
         n_before = n_before if n_after else 0
         yield MatchingRun(at - n_before, at + n_after, number, place - n_before)
+
+
+def _n_same(part: list[int], at: int, text: Sequence[int], place: int) -> int:
+    """How many tokens are the same from two places on; takes time for those alone, whatever follows."""
+    n_same, size = 0, WINDOW
+    while True:
+        one, other = part[at + n_same : at + n_same + size], text[place + n_same : place + n_same + size]
+        n_more = n_common(one, list(other))
+        n_same += n_more
+        if n_more < size:
+            return n_same
+        size *= 2
 
 
 def _hashes(tokens: Sequence[int]) -> Hashes:

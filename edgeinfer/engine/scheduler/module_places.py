@@ -34,6 +34,8 @@ class ReadModule:
     source: tuple[int, ...]
     scales: Scales
     reading: ScheduledSequence | None = None
+    is_asked: bool = False
+    """Whether somebody asked for it to be read, whatever prompt has it."""
     users: set[ScheduledSequence] = field(default_factory=set)
 
     @property
@@ -60,7 +62,10 @@ class ModulePlaces:
 
         Raises the error of one that failed, once.
         """
-        return self._reading(self._found(module, scales), "interactive", progress)
+        found = self._found(module, scales)
+        reading = self._reading(found, "interactive", progress)
+        found.is_asked = reading is not None
+        return reading
 
     def forget(self, module: Module) -> None:
         """Free the memory of a module that no sequence waits to place."""
@@ -106,11 +111,15 @@ class ModulePlaces:
         self.release(sequence)
         return most_tokens
 
-    def release(self, sequence: ScheduledSequence) -> None:
-        """Note that a sequence needs no modules any more."""
-        if sequence.request.modules is not None:
-            for found in self._read.values():
-                found.set_user(sequence, is_one=False)
+    def release(self, sequence: ScheduledSequence) -> list[ScheduledSequence]:
+        """Note that a sequence needs no modules any more; returns those that read modules for nobody now."""
+        if sequence.request.modules is None:
+            return []
+        used = [found for found in self._read.values() if sequence in found.users]
+        for found in used:
+            found.set_user(sequence, is_one=False)
+        left = [found.reading for found in used if not found.users and not found.is_asked]
+        return [reading for reading in left if reading is not None and not reading.is_over]
 
     def close(self) -> None:
         """Free the memory of all modules."""
@@ -131,7 +140,7 @@ class ModulePlaces:
         self, found: ReadModule, priority: Priority, progress: Progress = no_progress
     ) -> ScheduledSequence | None:
         if found.reading is not None and found.reading.is_over:
-            error, found.reading = found.reading.error, None
+            error, found.reading, found.is_asked = found.reading.error, None, False
             if error is not None:
                 raise error
         if found.is_whole:
@@ -156,6 +165,7 @@ class ModulePlaces:
                 if not self._make_room():
                     raise
         if not is_whole:
+            found.cached.forget()  # so that it is read again
             raise DoesNotFit(f"layers with a window have lost what the module {module.name!r} needs; ask again")
         cached.count(module.names[n_placed:])
 

@@ -46,6 +46,11 @@ class BatchWork:
 class Passes(Protocol):
     """Runs passes."""
 
+    @property
+    def under_way(self) -> frozenset[int]:
+        """Sequences whose batches are under way between passes."""
+        ...
+
     def run(self, batches: Sequence[Batch]) -> Mapping[int, SequenceLogits]:
         """Submit these batches and run one pass; returns what is done, by sequence. Raises as evaluators do."""
         ...
@@ -56,6 +61,11 @@ class JoinedPasses:
 
     def __init__(self, executor: SequenceEvaluator) -> None:
         self._executor = executor
+
+    @property
+    def under_way(self) -> frozenset[int]:
+        """None: a pass waits for all."""
+        return frozenset()
 
     def run(self, batches: Sequence[Batch]) -> Mapping[int, SequenceLogits]:
         """Evaluate the batches as one. Raises DoesNotFit and others before anything is committed."""
@@ -77,6 +87,11 @@ class AdvancingPasses:
         self._executor = executor
         self._batches: dict[int, Batch] = {}
         self._shared: set[int] = set()
+
+    @property
+    def under_way(self) -> frozenset[int]:
+        """Those that were submitted and are not done."""
+        return frozenset(self._batches)
 
     def run(self, batches: Sequence[Batch]) -> Mapping[int, SequenceLogits]:
         """Submit these batches and run a pass over all that are under way."""

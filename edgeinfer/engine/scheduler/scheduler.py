@@ -19,7 +19,7 @@ from edgeinfer.engine.scheduler.retained import SwapSpace
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.stats import PassCounts
 from edgeinfer.errors import DoesNotFit, EngineClosed
-from edgeinfer.graph.step import Batch
+from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.scheduling.allotment import Pace, PassRoom, Wish, allot
 
 
@@ -33,6 +33,7 @@ class Scheduler:
         """`most_active`: requests that run at the same time; None: as many as a pass has outputs."""
         self.pool = pool
         self._limits = pool.executor.limits
+        self._block = PAGE if self._limits.whole_blocks and self._limits.max_tokens >= 2 * PAGE else 0
         self._passes = passes_of(pool.executor)
         self._advances = isinstance(self._passes, AdvancingPasses)
         self._interruptible = pool.executor.capabilities.interruptible
@@ -113,18 +114,22 @@ class Scheduler:
                 self.fail_all(reason)
                 return True
             self.admission.admit(self.counts.passes)
-            gathered = time.perf_counter()
-            works = self._gather()
-            has_work = bool(works) or (self._advances and any(each.work is not None for each in self.admission.active))
+            gathered, n_before = time.perf_counter(), self.counts.n_evaluated
+            try:
+                works = self._gather()
+                is_going = self._advances and any(each.work is not None for each in self.admission.active)
+                if has_work := bool(works) or is_going:
+                    self._take(self._given(works, gathered))
+            except BaseException:  # a signal handler raised in the driving thread
+                self._ask_again()
+                raise
             if has_work:
-                n_before = self.counts.n_evaluated
-                self._take(self._given(works, gathered))
                 power_limiter.worked(started)
                 if not self._advances:
                     self.pace.observe(self.counts.n_evaluated - n_before, time.perf_counter() - started)
             took_part = tuple(self.admission.active)
             for sequence in took_part:
-                if sequence.is_done:
+                if sequence.is_done and not sequence.is_over:
                     self.admission.finish(sequence)
         self._end_left()
         for sequence in took_part:
@@ -137,6 +142,13 @@ class Scheduler:
         if any(sequence.is_left for sequence in self.admission.sequences):
             with self.pool.lock:
                 self.admission.end_left()
+
+    def _ask_again(self) -> None:
+        """Have answers asked again for what no pass is evaluating."""
+        under_way = self._passes.under_way
+        for sequence in self.admission.active:
+            if not under_way or sequence.cached.sequence not in under_way:
+                sequence.work = None
 
     def _gather(self) -> dict[ScheduledSequence, Batch]:
         """The batches of the next pass, by answer."""
@@ -159,17 +171,14 @@ class Scheduler:
                     each.n_missing,
                     each.last_pass,
                     None if each.scores.is_whole else each.n_silent,
+                    each.cached.n_cached,
                 )
                 for number, each in enumerate(able)
             ]
-            room = PassRoom(self.counts.passes, limits.max_tokens, limits.max_outputs, self._drafts.left_by_prompts)
+            sizes = limits.max_tokens, limits.max_outputs, self._drafts.left_by_prompts, self._block
+            room = PassRoom(self.counts.passes, *sizes)
             given = allot(wishes, self.pace, room)
-            try:
-                self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
-            except BaseException:  # a signal handler raised in the driving thread: all are asked again
-                for each in able:
-                    each.work = None
-                raise
+            self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
         return {sequence: sequence.work.batch for sequence in able if sequence.work is not None}
 
     def _ask_all(self, given: Sequence[tuple[ScheduledSequence, int]]) -> None:
@@ -227,10 +236,6 @@ class Scheduler:
             except Exception as reason:
                 self._lose(works, reason)
                 return {}
-            except BaseException:  # a signal handler raised in the driving thread: the others continue
-                for sequence in works:
-                    sequence.work = None
-                raise
             self.counts.passes += 1
             self.counts.n_evaluated += sum(len(batch.tokens) for batch in works.values())
             self._drafts.observe(list(works.values()), time.perf_counter() - started)

@@ -57,7 +57,7 @@ class ScheduledSequence:
         request: Request,
         speculator: Speculator | None = None,
         *,
-        opens: Callable[[], ClosingSpeculator] | None = None,
+        opens: Callable[[], ClosingSpeculator | None] | None = None,
         priority: Priority = "interactive",
         shares_prefix: bool = False,
         counts_energy: bool = True,
@@ -292,7 +292,7 @@ class ScheduledSequence:
             draft = self._verifiable(drafted, most_tokens)
             return BatchWork(self.cached.tree(draft, self.request.mixed), draft, started)
         most = min(n_missing, most_tokens, (n_silent := self.n_silent) + self.cached.max_outputs)
-        n_tokens = self.cached.in_whole_blocks(most, n_missing)
+        n_tokens = self.cached.n_together(most, n_missing, len(self.request.prompt))
         chunk, n_outputs = self._history[self.cached.n_cached :][:n_tokens], max(0, n_tokens - n_silent)
         own, n_read = self.request.mixed, len(self.request.prompt)
         chain = self.cached.chain(chunk, wants_logits=n_outputs > 0, n_outputs=n_outputs, mixed=own, n_prompt=n_read)

@@ -55,9 +55,10 @@ class ShiftedReuse:
         donors.sort(key=lambda each: each.n_exact == each.n_cached)
         texts = [each.tokens for each in donors]
         found = matching_runs(request.prompt, cached.n_cached, len(request.prompt) - 1, texts)
-        plan = [PlannedRun(run.without(REREAD), donors[run.text].branch()) for run in found]
-        self.drop(sequence)
-        self._plans[sequence] = plan
+        plan = self._plans[sequence] = list[PlannedRun]()
+        for run in found:
+            plan.append(PlannedRun(run.without(REREAD), donors[run.text].branch()))
+        self._close_previous(sequence)
 
     def advance(self, sequence: ScheduledSequence, most_tokens: int) -> int:
         """Take the run that follows what is cached, if there is one; returns how many tokens may be read after it."""
@@ -73,6 +74,9 @@ class ShiftedReuse:
         """Forget what an answer was to take."""
         for planned in self._plans.pop(sequence, ()):
             planned.holder.close()
+        self._close_previous(sequence)
+
+    def _close_previous(self, sequence: ScheduledSequence) -> None:
         previous = self._previous.pop(sequence, None)
         if previous is not None:
             previous.close()

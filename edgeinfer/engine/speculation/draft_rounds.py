@@ -52,7 +52,7 @@ RECENT = 1 / 16
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class NextDraws:
     """How the next tokens of a text are chosen. noise: that of its draws, None if they are the likeliest tokens.
 
     acceptance: what is known of such texts; n_drawn: number of the draw after the tokens so far; settings: what changes
@@ -129,7 +129,7 @@ class Offer:
     tree: Draft
     chance: float
     chances: Doubles
-    draws: Draws
+    draws: NextDraws
     reach: float = field(default=1.0, init=False)
     total: float = field(default=1.0, init=False)
     path: list[int] = field(default_factory=list, init=False)
@@ -192,7 +192,7 @@ class DraftRounds:
         """A new pass, for which nothing was spent yet."""
         self.seconds = 0.0
 
-    def chances(self, draws: Draws) -> tuple[float, Doubles]:
+    def chances(self, draws: NextDraws) -> tuple[float, Doubles]:
         """Probability that the draft model's choice is right; and that of each token by its rank and gap."""
         counts = draws.acceptance.counts[self._buckets].reshape(BEST, GAPS)
         seen, accepted = counts["seen"].astype(float), counts["accepted"].astype(float)

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
+from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need, with_budget
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject
 from edgeinfer.engine.speculation.draft_model import (
     CPU,
@@ -24,6 +24,7 @@ from edgeinfer.engine.speculation.draft_model import (
 )
 from edgeinfer.engine.speculation.head_chain import HeadChain
 from edgeinfer.engine.speculation.head_model import Head, waiting_bytes
+from edgeinfer.engine.speculation.self_draft import self_draft_bytes
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
@@ -86,7 +87,7 @@ def showing_rows(spec: ModelSpec, head: OpenHead | None) -> ModelSpec:
 
 
 def planned_drafter(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_context: int) -> PlannedDrafter:
-    """What will draft for a model, from the headers. Raises as `chosen_head`, `draft_bytes` and `showing_rows`."""
+    """What will draft for a model, from the headers. Raises as these parts do."""
     load = replace(load, device=CPU if load.device == "auto" else load.device)
     subject = Subject(file, spec, "", approx=load.approximation, rows=load.rows)
     found = chosen_head(subject, load, n_context)
@@ -95,6 +96,8 @@ def planned_drafter(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_contex
     if head is None:
         if load.spec == "off":
             return PlannedDrafter()
+        if own_bytes := self_draft_bytes(subject, load, with_budget(room, spec, load.approximation.kv)):
+            return PlannedDrafter(own_bytes, is_itself=True)
         return PlannedDrafter(draft_bytes(load.draft_from, room), work=draft_work(load.draft_from))
     try:
         need = head.need(load.device, room, all_stay=True)

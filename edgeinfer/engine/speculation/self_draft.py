@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.backends.base import DeviceKind, Limits, kind_of
+from edgeinfer.engine.kv.limits import memory_for_model
 from edgeinfer.engine.requests.drafting import CachedText
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject
@@ -26,6 +27,7 @@ from edgeinfer.engine.speculation.drafters import Drafter, self_draft
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.load_options import LoadOptions
+from edgeinfer.scheduling.cost.memory import missing_bytes
 
 USUAL_BUDGET = 1024
 """Positions that a drafted token attends to, unless the user says how many."""
@@ -50,7 +52,8 @@ def self_budget(load: LoadOptions) -> int:
 def with_self_drafts(limits: Limits, subject: Subject, load: LoadOptions) -> Limits:
     """Limits of a model that may draft for itself, if it can: passes may state budgets, which needs some memory.
 
-    Raises BadSetting if the user has said how many tokens it should attend to and it cannot.
+    Where memory is short it does not, unless the user has said how many tokens it should attend to. Raises BadSetting
+    if they have and it cannot.
     """
     budget = self_budget(load)
     if not budget:
@@ -58,7 +61,14 @@ def with_self_drafts(limits: Limits, subject: Subject, load: LoadOptions) -> Lim
     reason = _refusal(budget, limits, subject, load)
     if reason and load.self_draft != "auto":
         raise BadSetting(f"self-draft cannot be {load.self_draft}: {reason}")
-    return limits if reason else replace(limits, budgets=True)
+    drafting = replace(limits, budgets=True)
+    if reason or (load.self_draft == "auto" and _is_too_large(subject, load.device, drafting)):
+        return limits
+    return drafting
+
+
+def _is_too_large(subject: Subject, device: str, limits: Limits) -> bool:
+    return missing_bytes(subject.memory_need(device, limits), memory_for_model()) > 0
 
 
 def _refusal(budget: int, limits: Limits, subject: Subject, load: LoadOptions) -> str:
@@ -75,6 +85,18 @@ def _refusal(budget: int, limits: Limits, subject: Subject, load: LoadOptions) -
     if limits.n_context <= LEAST_DEPTH * budget:
         return f"the context of {limits.n_context} tokens is not {LEAST_DEPTH} times as long; give a longer one (--ctx)"
     return ""
+
+
+def self_draft_bytes(subject: Subject, load: LoadOptions, limits: Limits) -> int:
+    """Bytes that a model takes for drafting for itself under these limits, from its header; 0 if it does not.
+
+    Raises BadSetting as `with_self_drafts`.
+    """
+    drafting = with_self_drafts(limits, subject, load)
+    if drafting.budgets == limits.budgets:
+        return 0
+    whole, plain = (subject.memory_need(load.device, each) for each in (drafting, limits))
+    return whole.beside_bytes - plain.beside_bytes
 
 
 def drafts_itself(executor: SequenceEvaluator, load: LoadOptions) -> bool:

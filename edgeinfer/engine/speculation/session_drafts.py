@@ -19,7 +19,7 @@ from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.draft_followers import Follower
-from edgeinfer.engine.speculation.draft_rounds import DraftRounds, Draws, Offer
+from edgeinfer.engine.speculation.draft_rounds import DraftRounds, NextDraws, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.suffix import AutomatonCursor, split_texts
@@ -245,7 +245,7 @@ class SessionDrafts:
         assert self._follower is not None
         assert self._chain is not None
         own = self._follower, self._chain, asked.history, most, asked.n_pages
-        draws = Draws(self._with_model, self._noise, self._n_drawn, self._settings)
+        draws = NextDraws(self._with_model, self._noise, self._n_drawn, self._settings)
         return Offer(*own, self.expected, self.drafted(0.0), *rounds.chances(draws), draws)
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:

@@ -97,7 +97,11 @@ def drafts_for(
     """
     text_paths, model_path = split_sources(load.draft_from)
     texts, notice = file_texts(text_paths, tokenizer)
-    if loops is None or (load.spec == "auto" and not executor.batch_invariant):
+    if loops is None:
+        return None, ()
+    if load.spec == "auto" and not executor.batch_invariant:
+        if head is not None:
+            head.close()
         return None, ()
     library = loops.library(progress)
     if load.verify_cost:

@@ -1,4 +1,4 @@
-"""What drafts for a model, in numbers: a trained head, or a second model."""
+"""What drafts for a model, in numbers: a trained head, a second model, or the model itself."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from edgeinfer.scheduling.cost.work import ModelWork
 
 @dataclass(frozen=True, slots=True)
 class PlannedDrafter:
-    """What a head or draft model takes beside its model. nbytes: 0 if there is none, or no use for it.
+    """What drafting takes beside the model. nbytes: 0 if there is none, or no use for it.
 
     waiting_bytes: the part for rows of the model, those shown and those that wait to be read; work: of a draft model.
+    is_itself: the model drafts for itself.
     """
 
     nbytes: int = 0
     waiting_bytes: int = 0
     work: ModelWork | None = None
+    is_itself: bool = False

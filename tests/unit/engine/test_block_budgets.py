@@ -13,6 +13,7 @@ from edgeinfer.engine.loading import load
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.load import open_model
+from edgeinfer.scheduling.allotment import Pace
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import DATA
 
@@ -132,3 +133,34 @@ def test_budgets_that_cannot_be_are_refused(long_model: Path, value: str) -> Non
         opened(long_model, value)
     assert Approximation.parse("0.05, prefill=512,kv=1024") == Approximation(0.05, 1024, 512)
     assert str(Approximation(0.05, 1024, 512)) == "0.05,kv=1024,prefill=512"
+
+
+@pytest.mark.parametrize("approx", ["prefill=256", "kv=192,prefill=256"])
+def test_slow_passes_are_of_whole_blocks_too(long_model: Path, approx: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few tokens a pass would have time for beside other answers."""
+    texts = [TEXT, TEXT[7:], "a short one", TEXT[:500]]
+    with opened(long_model, approx) as llm:
+        alone = [bits(llm, text) for text in texts]
+    monkeypatch.setattr(Pace, "seconds", lambda self, n_tokens: 0.01 * n_tokens)
+    with opened(long_model, approx, n_sessions=4) as llm:
+        found = {each.number: each for each in llm.batch(texts, parallel=4, logprobs=2, **GREEDY)}
+        assert [found[number].tokens for number in range(len(texts))] == [tokens for tokens, _ in alone]
+        streams = [llm.complete(text, logprobs=2, **GREEDY) for text in texts]
+        for stream, expected in zip(streams, alone, strict=True):
+            stream.read()
+            assert (stream.tokens, stream.logprobs) == expected
+
+
+def test_both_budgets_and_drafts(long_model: Path) -> None:
+    """Blocks of prompts and tokens of answers, each within its own."""
+    with opened(long_model, "kv=192,prefill=256", spec="off") as llm:
+        expected = bits(llm, max_tokens=100), bits(llm, max_tokens=100, temperature=0.9, seed=3)
+    with opened(long_model, "kv=192,prefill=256", spec=6) as llm:
+        assert (bits(llm, max_tokens=100), bits(llm, max_tokens=100, temperature=0.9, seed=3)) == expected
+    for other in ("kv=192", "prefill=256"):
+        with opened(long_model, other, spec="off") as llm:
+            assert bits(llm, max_tokens=100) != expected[0]
+    with opened(long_model, "kv=1024,prefill=1024", spec="off") as llm:
+        whole = bits(llm, max_tokens=100)
+    with opened(long_model, None, spec="off") as llm:
+        assert bits(llm, max_tokens=100) == whole

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgeinfer.engine.kv.shifted import ShiftedTokens
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.prefixes.folders import n_bytes_kept
 from edgeinfer.engine.requests.module_prompts import Module
 from edgeinfer.engine.scheduler.batcher import Prompt
-from edgeinfer.errors import BadSetting, ContextOverflow, UnknownKey, UnsupportedModel
+from edgeinfer.errors import BadSetting, ContextOverflow, DoesNotFit, UnknownKey, UnsupportedModel
+from edgeinfer.steps import no_progress
 from tests.adapter_files import write_adapter
 from tests.golden.goldens import DATA
 from tests.unit.engine.prefixes.test_prefix_store import Usage
@@ -336,3 +338,42 @@ def test_names_of_tokens_tell_how_they_were_read() -> None:
     assert Module("e", tokens).first_name == modules[0].first_name
     assert all(name < -1 for module in modules for name in module.names)
     assert list(modules[0].names) == [modules[0].first_name - number for number in range(5)]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_reads_a_module_for_an_answer_that_is_given_up_ends_with_it(llm: LLM, asked: bool) -> None:
+    """Unless somebody asked for it to be read in any case."""
+    module = llm.modules.add("manual", MANUAL * 3, reads=False)
+    scheduler, places = llm._driver.scheduler, llm._module_places
+    stream = llm.complete([*module.prefix, module, *llm.tokenize(QUESTION, add_special=False)], **GREEDY)
+    scheduler.enter(stream._sequence)
+    for _ in range(2):
+        scheduler.step()
+    reading = places._found(module, ()).reading
+    assert reading is not None
+    assert 0 < reading.cached.n_cached < len(module.source)
+    if asked:
+        with llm._pool.lock:
+            assert places.reading(module, (), no_progress) is reading
+    stream.close()
+    assert scheduler.admission.sequences == ((reading,) if asked else ())
+    assert reading.is_over is not asked
+    prompt = [*module.prefix, module, *llm.tokenize(QUESTION, add_special=False)]
+    found = bits(llm, prompt)
+    with load(LLAMA, device="cpu", n_context=1024, prefix_cache=False) as other:
+        again = other.modules.add("manual", MANUAL * 3)
+        assert bits(other, [*again.prefix, again, *other.tokenize(QUESTION, add_special=False)]) == found
+
+
+def test_a_module_of_which_layers_with_a_window_lost_a_part_is_read_again(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manual, _, question = both(llm)
+    prompt = [*manual.prefix, manual, *question]
+    with monkeypatch.context() as patched:
+        patched.setattr(ShiftedTokens, "append", lambda *_, **__: False)
+        with pytest.raises(DoesNotFit, match="have lost what the module 'manual' needs; ask again"):
+            bits(llm, prompt)
+    n_before = n_evaluated(llm)
+    bits(llm, prompt)
+    assert n_evaluated(llm) - n_before > len(manual.tokens)

@@ -15,6 +15,7 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.prefixes.folders import PAGES, prefixes_folder
 from edgeinfer.engine.scheduler.shifted_reuse import REREAD
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
+from tests.adapter_files import write_adapter
 from tests.golden.goldens import DATA
 from tests.unit.engine.prefixes.test_prefix_store import Usage
 
@@ -165,3 +166,32 @@ def test_a_lane_that_moves_nothing_says_so() -> None:
         llm._pool.executor.capabilities = llm._pool.executor.capabilities.__class__()  # type: ignore[attr-defined]
         with pytest.raises(EdgeInferError, match="use --reuse exact"):
             cached.append_shifted(donor, 0, 5)
+
+
+def test_adapters_with_other_scales_move_nothing_of_each_other(tmp_path: Path) -> None:
+    adapter = write_adapter(DATA / "llama-q8_0.gguf", tmp_path / "a.gguf", rank=4, seed=3)
+    with opened(reuse="exact", lora=[adapter]) as llm:
+        expected = asked(llm, NEW, lora={0: 0.5})[0]
+    with opened(lora=[adapter]) as llm:
+        asked(llm, OLD, lora={0: 1.0})
+        assert asked(llm, NEW, lora={0: 0.5}) == (expected, 0, 0)
+        found, _, n_shifted = asked(llm, NEW, lora={0: 1.0})
+        assert n_shifted > 300
+        assert asked(llm, NEW, lora={0: 0.5}, reuse="exact")[0] == expected
+    with opened(lora=[adapter]) as llm:  # and what is moved does not depend on what others left beside it
+        asked(llm, OLD, lora={0: 1.0})
+        assert asked(llm, NEW, lora={0: 1.0})[0] == found
+
+
+def test_prompts_that_are_scored_are_exact() -> None:
+    def scored(llm: LLM) -> object:
+        stream = llm.complete(NEW, max_tokens=0, scored_from=200, temperature=0.0)
+        stream.read()
+        return stream.prompt_logprobs
+
+    with opened(reuse="exact") as llm:
+        expected = scored(llm)
+    with opened() as llm:
+        asked(llm, OLD)
+        assert asked(llm, NEW)[2] > 300
+        assert scored(llm) == expected

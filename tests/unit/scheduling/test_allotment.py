@@ -283,3 +283,23 @@ def test_prompts_leave_room_to_drafts_but_interactive_ones_none_to_background_an
         assert found[9] == 256 - 2 - (0 if prompt_is_interactive and not is_interactive else 16)
     assert allot([*answers, Wish(9, True, 40, 59)], pace, room)[9] == 40
     assert allot([Wish(9, True, 1000, 59), Wish(8, True, 1000, 59)], pace, PassRoom(60, 256, 64))[9] == 256
+
+
+@given(wishes_strategy, st.lists(st.integers(0, 200), min_size=90, max_size=90), st.sampled_from([1e-4, 1e-3, 1e-1]))
+def test_prompts_that_are_read_in_blocks_end_with_one_or_with_themselves(
+    wanted: list[tuple[bool, int, int]], before: list[int], token_s: float
+) -> None:
+    """However slow passes are; and somebody always goes on."""
+    room, pace = PassRoom(60, 256, 64, 30, block=64), paced({1: token_s, 64: 64 * token_s})
+    wishes = [Wish(key, *each, n_before=before[key]) for key, each in enumerate(wanted)]
+    found = allot(wishes, pace, room)
+    assert found
+    assert sum(found.values()) <= room.max_tokens
+    if len(wishes) == 1:
+        return  # it has all of the pass, and takes whole blocks of it
+    for wish in wishes:
+        n_tokens = found.get(wish.key, 0)
+        if n_tokens and not wish.decodes:
+            n_all = wish.n_before + wish.n_missing
+            n_read = wish.n_before + n_tokens
+            assert n_read % 64 == 0 or n_read // 64 == n_all // 64

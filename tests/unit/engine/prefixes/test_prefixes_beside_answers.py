@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.prefixes import keeping, kept
-from edgeinfer.engine.prefixes.parts_file import DamagedFile, PartsFile
+from edgeinfer.engine.prefixes import keeping, kept, restoring, store
+from edgeinfer.engine.prefixes.parts_file import DamagedFile, PartsFile, PartsReader
+from edgeinfer.engine.prefixes.store import PrefixStore
 from edgeinfer.engine.scheduler.stream import TextStream
 from tests.golden.goldens import DATA
 from tests.unit.engine.prefixes.test_disk_prefixes import (
@@ -25,6 +26,7 @@ from tests.unit.engine.prefixes.test_disk_prefixes import (
     Asked,
     anew,
     ask,
+    bits,
     files,
     no_threads_left,
     opened,
@@ -191,3 +193,129 @@ def test_a_prompt_ends_within_a_page() -> None:
             asked = ask(llm, text, **SEEDED)
             assert asked.bits == expected[text]
             assert asked.n_cached == asked.n_from_disk == n_cached
+
+
+def test_a_writer_that_fails_at_one_text_writes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the reason, and also if there was no thread for it."""
+    path, write, start, failed = DATA / "llama-q8_0.gguf", PrefixStore.write_pages, threading.Thread.start, []
+
+    def failing(store: PrefixStore, *given: object) -> bool:
+        if not failed:
+            failed.append(given)
+            raise RuntimeError("can't start new thread")
+        return write(store, *given)  # type: ignore[arg-type]
+
+    def full(thread: threading.Thread) -> None:
+        if thread.name == "edgeinfer prefixes":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(PrefixStore, "write_pages", failing)
+    with opened(path) as llm:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", full)
+            ask(llm, TEXT[:500], **GREEDY)
+        ask(llm, f"another {TEXT}", **GREEDY)
+        until(lambda: failed)
+        ask(llm, f"a third {TEXT}", **GREEDY)
+        until(files)
+    assert len(failed) == 1
+
+
+@pytest.mark.parametrize("name", ["llama-q8_0", "gemma3-q8_0", "qwen35-q8_0"])
+@pytest.mark.parametrize("place", ["counted", "first", "last"])
+def test_a_signal_while_a_prefix_is_put_back_leaves_nothing_that_was_not_read(
+    name: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = DATA / f"{name}.gguf"
+    expected = anew(path, **SEEDED)
+    keep(path, TEXT)
+    extend, verified = restoring._extended, PrefixStore.verified
+
+    def extended(*given: object) -> bool:
+        assert extend(*given)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    def interrupted(store: PrefixStore, contents: Iterator[memoryview]) -> Iterator[memoryview]:
+        for number, content in enumerate(verified(store, contents)):
+            if number == {"first": 0, "last": 6}[place]:
+                raise KeyboardInterrupt
+            yield content
+
+    with opened(path, spec="off") as llm, llm.session() as session:
+        with monkeypatch.context() as patched:
+            if place == "counted":
+                patched.setattr(restoring, "_extended", extended)
+            else:
+                patched.setattr(PrefixStore, "verified", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                session.complete(TEXT, max_tokens=2).read()
+        stream = session.complete(TEXT, max_tokens=12, logprobs=3, **SEEDED)
+        assert bits(stream) == expected
+        session.complete("another", max_tokens=2).read()
+        with llm._pool.lock:
+            assert llm._pool.executor.n_free_pages >= llm._pool.executor.limits.n_pages - 1
+
+
+def test_a_text_in_very_many_files_becomes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a conversation of many turns leaves it."""
+    monkeypatch.setattr(store, "MOST_FILES", 4)
+    path, prompt = DATA / "llama-q8_0.gguf", TEXT[:300]
+    n_files = []
+    with opened(path, spec="off") as llm, llm.session() as session:
+        for turn in range(6):
+            stream = session.complete(prompt, max_tokens=1, **GREEDY)
+            stream.read()
+            on_disk = llm._driver.scheduler.admission.on_disk
+            assert on_disk is not None
+            on_disk.finish()
+            n_files.append(len(files()))
+            prompt += f"turn {turn}, {TEXT[40:110]}"
+    assert n_files == [1, 2, 3, 4, 4, 5]  # the fifth time all of it is written into the first one
+    expected = anew(path, prompt, **GREEDY)
+    with opened(path) as llm:
+        found = ask(llm, prompt, **GREEDY)
+        assert found.bits == expected
+        assert found.n_from_disk >= 9 * 64
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), MemoryError(), OSError(24, "too many")])
+@pytest.mark.parametrize("name", ["llama-q8_0", "qwen35-q8_0"])
+def test_where_threads_or_memory_are_short_a_prompt_is_read(
+    name: str, failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = DATA / f"{name}.gguf"
+    expected = anew(path, **SEEDED)
+    keep(path, TEXT)
+
+    def failing(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(PartsReader, "give", failing)
+    with opened(path) as llm:
+        asked = ask(llm, **SEEDED)
+        assert (asked.bits, asked.n_from_disk) == (expected, 0)
+
+
+def test_who_can_begin_does_not_wait_for_those_who_have_no_memory_for_what_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Background answers wait for memory that an interactive one may take."""
+    path, texts = DATA / "llama-q8_0.gguf", [f"{number} {TEXT}" for number in range(3)]
+    keep(path, *texts)
+    with opened(path, n_sessions=1, spec="off") as llm:
+        admission, on_disk = llm._driver.scheduler.admission, llm._driver.scheduler.admission.on_disk
+        assert on_disk is not None
+        ahead = [llm.complete(text, max_tokens=4)._sequence for text in texts]
+        prompts = [each.request.prompt for each in ahead]
+        gate = Gate(monkeypatch)
+        with llm._pool.lock:
+            for sequence, prompt in zip(ahead[: kept.MOST_AHEAD], prompts, strict=False):
+                assert on_disk.is_coming(sequence.cached, prompt, (), 0)
+            assert on_disk.is_coming(ahead[2].cached, prompts[2], (), 0)
+            gate.open.set()
+            until(lambda: all(each is not None and each.reading.is_ahead for each in on_disk._ahead.values()))
+            assert not on_disk.is_coming(ahead[2].cached, prompts[2], (), 0)
+            for sequence in ahead:
+                on_disk.forget(sequence.cached)
+        assert admission.sequences == ()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeinfer.engine.scheduler import matching_runs as matching
 from edgeinfer.engine.scheduler.matching_runs import LEAST_RUN, MatchingRun, matching_runs
 
 DRAW = np.random.default_rng(3)
@@ -78,3 +80,22 @@ def test_no_long_run_is_missed(data: st.DataObject) -> None:
 def test_rows_have_names_below_zero_and_match_like_tokens() -> None:
     rows = [-int(each) - 1 for each in DRAW.integers(0, 1 << 60, 300)]
     assert found([1, *rows], [[2, 3, *rows]]) == [MatchingRun(1, 301, 0, 2)]
+
+
+def test_texts_made_to_match_everywhere_a_little_are_compared_no_longer_than_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each window of one text stands at many places of the other, and none of these is the beginning of a run."""
+    n_compared, compare = 0, matching.n_common
+
+    def counted(one: list[int], other: list[int]) -> int:
+        nonlocal n_compared
+        n_compared += len(one) + len(other)
+        return compare(one, other)
+
+    monkeypatch.setattr(matching, "n_common", counted)
+    strange = iter(range(100, 10**9))
+    donor = [token for _ in range(100) for token in ([1] * 64 + [next(strange) for _ in range(64)])]
+    prompt = [token for _ in range(100) for token in ([1] * 100 + [next(strange)])]
+    assert found(prompt, [donor]) == []
+    assert n_compared < 1500 * len(prompt)

@@ -14,6 +14,7 @@ import pytest
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.requests.request import Request
+from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.scheduler import Scheduler
@@ -241,3 +242,26 @@ def test_what_was_put_away_comes_back_as_what_it_was(tokenizer: Tokenizer) -> No
     assert (cached.n_exact, cached.tokens) == (n_exact, tokens)
     served.run(sequence)
     served.same(sequence, shifted([2, 3, *BODY], 40))
+
+
+def test_what_breaks_off_while_runs_are_planned_holds_no_memory(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, branch, n_branches = Shifting(tokenizer), CachedSequence.branch, 0
+    one, other = text(200, 1), text(200, 2)
+    served.answer(shifted([*one, *other]))
+
+    def failing(cached: CachedSequence) -> CachedSequence:
+        nonlocal n_branches
+        n_branches += 1
+        if n_branches == 2:
+            raise KeyboardInterrupt
+        return branch(cached)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CachedSequence, "branch", failing)
+        sequence = served.sequence(shifted([7, *one, 8, *other, 9]))
+        with pytest.raises(KeyboardInterrupt):
+            served.run(sequence)
+    assert sequence.is_over
+    served.check_memory()

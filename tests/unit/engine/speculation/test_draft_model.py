@@ -19,7 +19,7 @@ from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_followers import CachedFollower
 from edgeinfer.engine.speculation.draft_model import DraftModel, FollowedText, draft_bytes, split_sources
-from edgeinfer.engine.speculation.draft_rounds import UNASKED, DraftRounds, Draws, Offer
+from edgeinfer.engine.speculation.draft_rounds import UNASKED, DraftRounds, NextDraws, Offer
 from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_ACCEPTANCE, Chain
 from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAPS, MOST_CHAINED, STANDINGS, TOKEN_BITS
 from edgeinfer.engine.speculation.win_counts import WinCounts
@@ -200,7 +200,7 @@ def asked(
 ) -> list[int]:
     """How many texts each round has, for texts whose trees give so many tokens with so many nodes."""
     before = len(model.rounds)
-    draws = Draws(acceptance, None, 0)
+    draws = NextDraws(acceptance, None, 0)
     chances = rounds.chances(draws)
     follower = CachedFollower(None)  # type: ignore[arg-type]
     given = [1, 2, 3], min(most, MOST_CHAINED), 1

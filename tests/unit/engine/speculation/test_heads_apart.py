@@ -10,6 +10,7 @@ import pytest
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation.head_model import Head
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.models.gguf import GGUFFile
 from tests.golden.goldens import DATA
 from tests.head_files import write_apart, write_eagle, write_sure_head, write_with_head
 
@@ -101,3 +102,19 @@ def test_a_head_that_the_options_leave_no_use_for_says_why(tmp_path: Path, home:
         assert llm.drafts is None
     with pytest.raises(UnsupportedModel, match=r"open that one, and name this file with --draft-from"):
         load(head, threads=1)
+
+
+def test_a_head_that_nothing_is_drafted_with_is_not_left_open(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device whose logits depend on the batch, nothing is drafted unless it is asked for."""
+    head, closed, close = write_eagle(tmp_path / "eagle.gguf", vocabulary=320, own=150), set[Path](), GGUFFile.close
+
+    def noted(file: GGUFFile) -> None:
+        closed.add(file.path)
+        close(file)
+
+    monkeypatch.setattr(GGUFFile, "close", noted)
+    with load(LLAMA, device="reference", n_context=64, draft_from=[head]) as llm:
+        assert llm.drafts is None
+        assert closed == {head}

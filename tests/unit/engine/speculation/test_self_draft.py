@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
+from edgeinfer.engine import loading
+from edgeinfer.engine.kv import limits
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.scheduler.batcher import Prompt
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.speculation import self_draft
 from edgeinfer.engine.speculation.draft_rounds import DraftRounds
 from edgeinfer.engine.speculation.self_draft import LEAST_DEPTH, USUAL_BUDGET, SelfDraft
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit
 from edgeinfer.graph.step import Batch, Floats
+from edgeinfer.scheduling.cost.memory import RESERVE_SHARE
+from tests.adapter_files import write_adapter
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import DATA
 from tests.head_files import write_with_head
@@ -336,7 +341,7 @@ def test_it_takes_the_place_of_a_head_in_the_file_if_it_is_asked_for(tmp_path: P
         self_draft_of(llm)
 
 
-def test_adapters_and_texts_that_go_back(model: Path, home: Path) -> None:
+def test_texts_that_go_back(model: Path, home: Path) -> None:
     """A session whose text is cut and goes on otherwise drafts from what is cached then."""
     prompts = [LONG, f"{LONG} and more", LONG[:-60], f"a {LONG}"]
 
@@ -345,3 +350,58 @@ def test_adapters_and_texts_that_go_back(model: Path, home: Path) -> None:
             return [read(session.complete(each, max_tokens=20, temperature=0)) for each in prompts]
 
     assert answers(spec=5, self_draft=BUDGET) == answers(spec="off")
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_adapters_draft_with_their_scales(model: Path, home: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    """Each answer as its model is with the adapter, in one pass with answers of other scales."""
+    adapter = write_adapter(model, tmp_path / "adapter.gguf", seed=2)
+    scales = (0.0, 0.5, 1.0)
+    with opened(model, spec="off", lora=[adapter]) as llm:
+        plain = [read(llm.complete(LONG, max_tokens=30, lora={0: scale}, **options)) for scale in scales]
+    assert len(set(plain)) == len(scales)
+    with opened(model, spec=4, self_draft=BUDGET, lora=[adapter], n_sessions=3) as llm:
+        prompts = [Prompt(LONG, {"lora": {0: scale}}) for scale in scales]
+        found = {each.number: each for each in llm.batch(prompts, parallel=3, max_tokens=30, **options)}
+        assert [found[number].tokens for number in range(len(scales))] == plain
+        stream = llm.complete(LONG, max_tokens=30, lora={0: 0.5}, **options)
+        assert read(stream) == plain[1]
+        assert n_proposed(stream) > 5
+
+
+def test_moved_text_and_modules_are_drafted_for_too(model: Path, home: Path) -> None:
+    """Answers after text that stood elsewhere, and after modules, are the same with such drafts."""
+    found = []
+    for how in ({"spec": "off"}, {"spec": 4, "self_draft": BUDGET}):
+        with opened(model, reuse="shifted", **how) as llm:
+            llm.complete(LONG, max_tokens=4, temperature=0).read()
+            moved = llm.complete(f"but today {LONG}", max_tokens=30, temperature=0)
+            moved.read()
+            module = llm.modules.add("rain", LONG)
+            placed = llm.complete([module, *llm.tokenize("and then?")], max_tokens=30, temperature=0)
+            placed.read()
+            assert moved.stats is not None
+            assert moved.stats.n_shifted > 300
+            if how["spec"] != "off":
+                assert n_proposed(moved) > 5
+                assert n_proposed(placed) > 5
+            found.append((moved.tokens, placed.tokens))
+    assert found[0] == found[1]
+
+
+def test_where_memory_is_short_it_is_left_out_unless_asked_for(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it takes keeps no model from being loaded whole."""
+    sizes = []
+    for wanted in ("off", "auto"):
+        with opened(model, n_context=4096, self_draft=wanted) as llm:
+            assert llm.info.need is not None
+            sizes.append(llm.info.need.total_bytes)
+    between = int(sum(sizes) / 2 / (1 - RESERVE_SHARE))
+    for module in (limits, loading, self_draft):
+        monkeypatch.setattr(module, "memory_for_model", lambda: between)
+    with opened(model, n_context=4096) as llm:
+        assert llm.drafts is not None
+        assert llm.drafts.draft_model is None
+        assert not llm.telemetry.limits.budgets

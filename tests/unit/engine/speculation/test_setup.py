@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,20 @@ def test_drafts_come_later_only_where_they_must_be_compiled_and_nothing_else_was
         assert not may_draft_later(asked)
     monkeypatch.setattr(KernelLibrary, "has", lambda self, wanted: True)
     assert not may_draft_later(LoadOptions())
+
+
+@pytest.mark.usefixtures("cold")
+def test_a_batch_that_began_without_drafts_goes_on_with_them() -> None:
+    with load(GOLDEN.model, device="cpu", race="after", n_context=128) as llm:
+
+        def prompts() -> Iterator[str]:
+            yield TEXT
+            llm.begin_drafting()
+            yield TEXT
+
+        first, second = llm.batch(prompts(), parallel=1, **GREEDY)
+        assert first.tokens == second.tokens
+        assert first.stats is not None
+        assert second.stats is not None
+        assert first.stats.draft is None
+        assert second.stats.draft is not None
