@@ -38,11 +38,14 @@ ROW, HIGHEST = TILE["row"] // 4, TILE["highest"] // 4
 class Launch:
     """Calls that run together. Before them a layer's keys and values are brought in, None: nothing.
 
-    `chosen`: those that budgets have chosen; else all of the texts.
+    `chosen`: those that budgets have chosen; else all of the texts, or of the `window` that the layer sees. `in_turn`: of
+    a pass that reads layer after layer in that way.
     """
 
     layer: int | None
     chosen: bool
+    window: int | None
+    in_turn: bool
     tape: Tape
 
 
@@ -68,19 +71,23 @@ class FiledLane(CpuLane):
 
     def _cut(self, calls: list[tuple[Op, list[Call]]], kind: PassKind) -> list[Launch]:
         """Launches, each of which begins where a layer in the file attends."""
-        runs: list[tuple[int | None, bool, list[Call]]] = [(None, False, [])]
+        starts: list[tuple[int | None, bool, int | None]] = [(None, False, None)]
+        runs: list[list[Call]] = [[]]
         for op, its_calls in calls:
             layer = self._kv.number_in_file(op.layer) if isinstance(op, Attention) else None
             if layer is None or not isinstance(op, Attention):
-                runs[-1][2].extend(its_calls)
+                runs[-1].extend(its_calls)
                 continue
             is_within = kind.within and op.window is None
             n_before = len(its_calls) - N_CALLS if is_within else 0
             if n_before and op.block_budget is not None:
-                runs.append((layer, False, []))  # blocks score all keys before them
-            runs[-1][2].extend(its_calls[:n_before])
-            runs.append((layer, is_within, its_calls[n_before:]))
-        return [Launch(layer, chosen, Tape(run, self._library)) for layer, chosen, run in runs]
+                starts.append((layer, False, None))  # blocks score all keys before them
+                runs.append([])
+            runs[-1].extend(its_calls[:n_before])
+            starts.append((layer, is_within, op.window))
+            runs.append(its_calls[n_before:])
+        tapes = [Tape(run, self._library) for run in runs]
+        return [Launch(*start, not kind.within, tape) for start, tape in zip(starts, tapes, strict=True)]
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed.
@@ -92,7 +99,7 @@ class FiledLane(CpuLane):
         seconds, busy = 0.0, [0.0] * len(self.work_split.workers)
         for launch in self._launches[PassKind.of(step)]:
             if launch.layer is not None:
-                self._bring(launch.layer, reading, chosen=launch.chosen)
+                self._bring(launch, launch.layer, reading)
             self._worker_pool.run(launch.tape, self.work_split)
             timing = self._worker_pool.timing
             seconds += timing.seconds
@@ -100,14 +107,14 @@ class FiledLane(CpuLane):
         self._timing = Timing(seconds, tuple(busy))
         return self._logits(step)
 
-    def _bring(self, layer: int, reading: PageReading, *, chosen: bool) -> None:
+    def _bring(self, launch: Launch, layer: int, reading: PageReading) -> None:
         """Have in memory what a layer is about to read."""
-        if chosen:
+        if launch.chosen:
             n_heads = self._filed.pools[layer].keys.shape[1]
             tiles, lists = self._step.tiles, self._lowering.attention.lists_of(self._step.n_tiles, n_heads)
             self._filed.use(layer, *reading.listed(tiles, lists, n_heads))
         else:
-            self._filed.use_all(layer, reading.pages)
+            self._filed.use_all(layer, reading.pages(launch.window), in_turn=launch.in_turn)
 
     @property
     def seconds(self) -> float:
@@ -156,14 +163,23 @@ class FiledLane(CpuLane):
 
 
 class PageReading:
-    """The KV pages that a step reads. `pages`: all of its texts, and those it writes to."""
+    """The KV pages that a step reads."""
 
     def __init__(self, step: Step) -> None:
         self._tables, self._written = step.tables, np.unique(step.slots // PAGE)
-        ends = np.zeros(len(step.tables), np.int32)
-        np.maximum.at(ends, step.rows, step.batch.positions)
-        texts = [table[: end // PAGE + 1] for table, end in zip(step.tables, ends.tolist(), strict=True)]
-        self.pages: Int32s = np.unique(np.concatenate([*texts, self._written]))
+        self._rows, self._positions = step.rows, step.batch.positions
+        self._within: dict[int | None, Int32s] = {}
+
+    def pages(self, window: int | None) -> Int32s:
+        """Pages of all texts, as far as tokens see them through a window, and those written to."""
+        if window not in self._within:
+            texts = [self._written]
+            for row, table in enumerate(self._tables):
+                positions = self._positions[self._rows == row]
+                first = 0 if window is None else max(0, int(positions.min()) + 1 - window)
+                texts.append(table[first // PAGE : int(positions.max()) // PAGE + 1])
+            self._within[window] = np.unique(np.concatenate(texts))
+        return self._within[window]
 
     def listed(self, tiles: Int32s, lists: Int32s, n_heads: int) -> tuple[Int32s, Int32s]:
         """Pages and KV heads that lists of chunks name, pairwise, and pages written to.

@@ -72,10 +72,11 @@ class FiledPages:
         """Have the keys and values of these pages and heads, pairwise, of a layer in memory."""
         self._file.use(self._tables[layer][pages, heads].ravel())
 
-    def use_all(self, layer: int, pages: Int32s) -> None:
-        """Have those of all heads in memory, and those of the next layer too if there is room, as it follows soon."""
-        ahead = self._tables[layer + 1][pages].ravel() if layer + 1 < len(self._tables) else NONE
-        self._file.use(self._tables[layer][pages].ravel(), ahead, in_turn=True)
+    def use_all(self, layer: int, pages: Int32s, *, in_turn: bool) -> None:
+        """Have those of all heads in memory; `in_turn`: and of the next layer if there is room, which comes soon."""
+        has_next = in_turn and layer + 1 < len(self._tables)
+        ahead = self._tables[layer + 1][pages].ravel() if has_next else NONE
+        self._file.use(self._tables[layer][pages].ravel(), ahead, in_turn=in_turn)
 
     def use_pages(self, pages: Int32s) -> None:
         """Have these pages of all layers in memory."""

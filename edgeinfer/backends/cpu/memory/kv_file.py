@@ -12,14 +12,13 @@ import ctypes
 import errno
 import mmap
 import os
-import sys
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from edgeinfer.backends.memories import kv_folder
@@ -130,15 +129,9 @@ def _runs(numbers: Numbers) -> Iterator[tuple[int, int]]:
     return zip(firsts.tolist(), stops.tolist(), strict=True)
 
 
-def require_system() -> None:
-    """Raise BadSetting where the system has no such calls."""
-    if sys.platform != "linux":
-        raise BadSetting("--kv-ram needs Linux: leave it out; --kv q8q4 takes two fifths of the memory instead")
-
 
 def reserved_file(n_bytes: int) -> int:
     """The descriptor of a new file without a name, private to this user, whose space is taken. Raises as `KVFile`."""
-    require_system()
     folder = kv_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,7 +142,7 @@ def reserved_file(n_bytes: int) -> int:
         raise BadSetting(f"--kv-ram cannot keep a file in {folder}: {said}; {REMEDY}") from None
     try:
         _require_disk(folder)
-        if n_bytes > psutil.disk_usage(str(folder)).free:
+        if n_bytes > shutil.disk_usage(folder).free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.posix_fallocate(descriptor, 0, n_bytes)
     except BaseException as reason:
@@ -165,12 +158,14 @@ def _too_large(folder: Path, n_bytes: int, reason: OSError) -> str:
     wanted = f"--kv-ram takes {size_text(n_bytes)} of disk space in {folder}"
     if reason.errno not in (errno.ENOSPC, errno.EDQUOT):
         return f"{wanted}: {reason.strerror or reason}; {REMEDY}"
-    free = size_text(psutil.disk_usage(str(folder)).free)
+    free = size_text(shutil.disk_usage(folder).free)
     return f"{wanted}, where {free} are free; make room there, use a smaller context (--ctx), or {REMEDY}"
 
 
 def _require_disk(folder: Path) -> None:
     """Raise BadSetting for a folder in memory."""
+    import psutil
+
     device = os.stat(folder).st_dev
     for part in psutil.disk_partitions(all=True):
         if part.fstype in IN_MEMORY and _device(part.mountpoint) == device:

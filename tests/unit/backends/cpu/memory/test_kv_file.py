@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from edgeinfer.backends.cpu.memory import kv_file
+
 from edgeinfer.backends.cpu.memory.kv_file import PAGE_BYTES, KVFile
 from edgeinfer.backends.memories import kv_folder
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit
@@ -171,7 +171,3 @@ def test_a_disk_that_fails_loses_nothing(file: KVFile) -> None:
     assert np.array_equal(file.memory, contents)
 
 
-def test_other_systems_are_told_what_works_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_file.sys, "platform", "darwin")
-    with pytest.raises(BadSetting, match=r"needs Linux.*--kv q8q4"):
-        KVFile(PAGE_BYTES, PAGE_BYTES)
