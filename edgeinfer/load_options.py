@@ -250,5 +250,5 @@ class LoadOptions:
             except ValueError as reason:
                 raise BadSetting(f"{name} cannot be {value!r}: it must be {reason.args[0]}") from None
         object.__setattr__(self, "kv", kv_kind(self.kv))  # by its own name if an earlier spelling was given
-        for name in ("approx", "self_draft"):
+        for name in ("approx", "self_draft", "kv_ram"):
             object.__setattr__(self, name, rules[name](getattr(self, name)))

@@ -31,7 +31,7 @@ N_CONTEXT, N_SESSIONS = 1024, 3
 LONG = "one two three four five six seven eight nine ten " * 15
 """A token is a byte in these files."""
 PROMPTS = [LONG, LONG[:333] + "eleven", LONG[17:]]
-MODELS = ("llama-k", "gpt-oss-q8_0", "qwen3moe-q4_0", "minicpm3-f32")
+MODELS = ("smollm3-f32", "cohere2-f32", "gpt-oss-q8_0", "minicpm3-f32")
 SAMPLING = ({"temperature": 0.0}, {"temperature": 0.9, "seed": 3})
 
 
@@ -110,9 +110,9 @@ def test_tokens_are_those_of_a_cache_in_memory(name: str, spec: str | int, optio
 
 @pytest.mark.parametrize("kv", ["q8", "q8q4", "q4"])
 def test_rounded_keys_come_back_too(kv: KVKind) -> None:
-    with opened("llama-k", kv=kv) as whole:
+    with opened("smollm3-f32", kv=kv) as whole:
         expected = answers(whole, SAMPLING[0])
-    with opened("llama-k", kv=kv, kv_ram=least_bytes("llama-k", kv)) as filed:
+    with opened("smollm3-f32", kv=kv, kv_ram=least_bytes("smollm3-f32", kv)) as filed:
         assert answers(filed, SAMPLING[0]) == expected
 
 
@@ -128,8 +128,8 @@ def test_rounded_keys_come_back_too(kv: KVKind) -> None:
 )
 def test_with_what_else_moves_pages(options: dict[str, Any]) -> None:
     found = []
-    for kv_ram in (None, least_bytes("llama-k", n_sessions=1 if "parallel" in options else N_SESSIONS + 1)):
-        with opened("llama-k", kv_ram=kv_ram, spec="off", **options) as llm:
+    for kv_ram in (None, least_bytes("smollm3-f32", n_sessions=1 if "parallel" in options else N_SESSIONS + 1)):
+        with opened("smollm3-f32", kv_ram=kv_ram, spec="off", **options) as llm:
             first = "".join(llm.complete("Monday. " + LONG, max_tokens=40, temperature=0))
             found.append([first, *answers(llm, SAMPLING[0])])
     assert found[0] == found[1]
@@ -137,8 +137,8 @@ def test_with_what_else_moves_pages(options: dict[str, Any]) -> None:
 
 def test_states_are_saved_and_restored(tmp_path: Path) -> None:
     saved, found = tmp_path / "saved", []
-    for kv_ram in (None, least_bytes("llama-k")):
-        with opened("llama-k", kv_ram=kv_ram) as llm, llm.session() as session:
+    for kv_ram in (None, least_bytes("smollm3-f32")):
+        with opened("smollm3-f32", kv_ram=kv_ram) as llm, llm.session() as session:
             text = "".join(session.complete(LONG, max_tokens=40, temperature=0))
             if kv_ram is None:
                 session.save(saved)
@@ -150,10 +150,10 @@ def test_states_are_saved_and_restored(tmp_path: Path) -> None:
 
 def test_logits_have_the_same_bits() -> None:
     tokens = np.random.default_rng(2).integers(3, 250, 900).astype(np.int32)
-    with open_model(DATA / "llama-k.gguf", N_CONTEXT) as model:
+    with open_model(DATA / "smollm3-f32.gguf", N_CONTEXT) as model:
         limits = with_budget(limits_for(N_CONTEXT, 1, spec=model.spec), model.spec, 256)
         results = []
-        for kv_ram in (None, least_bytes("llama-k", n_sessions=1)):
+        for kv_ram in (None, least_bytes("smollm3-f32", n_sessions=1)):
             request = OpeningRequest(model.spec, model.file, with_kv_ram(limits, kv_ram), DeviceOptions(n_workers=2))
             with open_executor("cpu", request, "it") as executor:
                 results.append(logits(executor, tokens))
@@ -186,9 +186,9 @@ def logits(executor: Executor, tokens: np.ndarray) -> np.ndarray:
 
 def test_measurements_leave_nothing_in_memory_unnoticed() -> None:
     tokens = np.random.default_rng(3).integers(3, 250, 300).astype(np.int32)
-    with open_model(DATA / "llama-k.gguf", N_CONTEXT) as model:
+    with open_model(DATA / "smollm3-f32.gguf", N_CONTEXT) as model:
         limits = with_budget(limits_for(N_CONTEXT, 1, spec=model.spec), model.spec, 256)
-        limits = with_kv_ram(limits, least_bytes("llama-k", n_sessions=1))
+        limits = with_kv_ram(limits, least_bytes("smollm3-f32", n_sessions=1))
         request = OpeningRequest(model.spec, model.file, limits, DeviceOptions(n_workers=1))
         with open_executor("cpu", request, "it") as executor:
             sequence, order = executor.create(), np.arange(100, dtype=np.int32)

@@ -38,8 +38,8 @@ ROW, HIGHEST = TILE["row"] // 4, TILE["highest"] // 4
 class Launch:
     """Calls that run together. Before them a layer's keys and values are brought in, None: nothing.
 
-    `chosen`: those that budgets have chosen; else all of the texts, or of the `window` that the layer sees. `in_turn`: of
-    a pass that reads layer after layer in that way.
+    `chosen`: those that budgets have chosen; else all of the texts, or of the `window` that the layer sees. `in_turn`:
+    of a pass that reads layer after layer in that way.
     """
 
     layer: int | None

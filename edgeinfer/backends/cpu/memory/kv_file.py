@@ -129,7 +129,6 @@ def _runs(numbers: Numbers) -> Iterator[tuple[int, int]]:
     return zip(firsts.tolist(), stops.tolist(), strict=True)
 
 
-
 def reserved_file(n_bytes: int) -> int:
     """The descriptor of a new file without a name, private to this user, whose space is taken. Raises as `KVFile`."""
     folder = kv_folder()
