@@ -29,6 +29,7 @@ from edgeinfer.setting_values import (
     disk_space,
     kv_kind,
     memory_budget,
+    memory_size,
     one_of,
     path_list,
     path_text,
@@ -170,6 +171,13 @@ class LoadOptions:
         "KV cache type: f16; q8, q8q4 (keys of 8 bits, values of 4) or q4, in 1/2, 2/5 or 1/3 of the memory.",
         kv_kind,
     )
+    kv_ram: int | str | None = option(
+        None,
+        "Memory for the KV cache, such as 500MB; the rest is on disk until it is read again. Needs --approx kv=N.",
+        unset_or(memory_size),
+        "SIZE",
+        "all of it",
+    )
     mode: Mode = option(
         "balanced",
         "Power mode: max, balanced (less when hot or low on battery), quiet, or battery.",
@@ -223,6 +231,11 @@ class LoadOptions:
         return size_in_bytes(self.prefix_space, 0) if is_kept else 0
 
     @property
+    def kv_ram_bytes(self) -> int | None:
+        """Memory for the KV cache; None: all of it is there."""
+        return self.kv_ram if self.kv_ram is None else size_in_bytes(str(self.kv_ram), 0)
+
+    @property
     def core_numbers(self) -> tuple[int, ...] | None:
         """The cores to use, if some were chosen."""
         return None if self.cores is None else tuple(self.cores)
@@ -237,5 +250,5 @@ class LoadOptions:
             except ValueError as reason:
                 raise BadSetting(f"{name} cannot be {value!r}: it must be {reason.args[0]}") from None
         object.__setattr__(self, "kv", kv_kind(self.kv))  # by its own name if an earlier spelling was given
-        for name in ("approx", "self_draft"):
+        for name in ("approx", "self_draft", "kv_ram"):
             object.__setattr__(self, name, rules[name](getattr(self, name)))

@@ -309,6 +309,14 @@ def memory_budget(value: object) -> str:
     return text
 
 
+def memory_size(value: object) -> str:
+    """Read an amount of memory such as "500MB", or a number of bytes."""
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if not SIZE_FORM.fullmatch(text) or not any(digit in text for digit in "123456789"):
+        raise ValueError("a size such as 500MB")
+    return text
+
+
 def switch(value: object) -> bool:
     """Read yes or no."""
     if isinstance(value, bool):

@@ -194,6 +194,7 @@ def _folders() -> Iterator[Path]:
     """Folders that may hold temporary files."""
     import platformdirs
 
+    from edgeinfer.backends.memories import kv_folder
     from edgeinfer.engine.prefixes.folders import prefixes_folder
     from edgeinfer.models.store_files import default_root
     from edgeinfer.offload.bundle_file import bundles_folder
@@ -208,6 +209,7 @@ def _folders() -> Iterator[Path]:
         home / "running",
         home / "snapshots",
         bundles_folder(),
+        kv_folder(),
         settings,
         settings / "personas",
     )

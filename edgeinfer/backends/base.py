@@ -46,7 +46,8 @@ class Limits:
     many as the pages allow; windows: what layers with a window store, on devices that can store less than the context,
     None: all of it; n_states: most slots for sequence states, 0 for as many as are useful; budgets: whether passes may
     state budgets of attention, for which keys are summarised; kv_budget: the budget of the tokens of answers, 0: none;
-    whole_blocks: whether prompts are read in whole blocks of PAGE tokens where that can be (`Batch.blocks`).
+    whole_blocks: whether prompts are read in whole blocks of PAGE tokens where that can be (`Batch.blocks`); kv_ram:
+    bytes of keys and values in memory, of layers that keep everything; others are in a file; 0: all are in memory.
     """
 
     n_context: int
@@ -63,6 +64,7 @@ class Limits:
     budgets: bool = False
     kv_budget: int = 0
     whole_blocks: bool = False
+    kv_ram: int = 0
 
     def state_slots(self, states: tuple[LayerState, ...]) -> int:
         """Slots for the states of a model's sequences; 0 for a model without states."""
@@ -245,6 +247,7 @@ class Footprint:
 
     `kv_bytes_per_token`: cost of one more token of context; `bytes_per_state`: of one more slot for a sequence's state.
     `window_bytes`: the part of `kv_bytes` for layers with a window, which hardly grows with the context.
+    `kv_file_bytes`: of the file for keys and values, if they are not all in memory (`Limits.kv_ram`).
     """
 
     weight_bytes: int
@@ -254,6 +257,7 @@ class Footprint:
     state_bytes: int = 0
     window_bytes: int = 0
     bytes_per_state: int = 0
+    kv_file_bytes: int = 0
 
 
 USUAL_KV: tuple[KVKind, ...] = ("f16", "q8")

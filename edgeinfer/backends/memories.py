@@ -7,12 +7,19 @@ The interfaces by which the engine reads, writes and copies them. The engine dec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.graph.step import Int32s
+from edgeinfer.offload.bundle_file import bundles_folder
+
+
+def kv_folder() -> Path:
+    """The folder of files for keys and values that are not in memory, beside the bundle files."""
+    return bundles_folder().with_name("kv")
 
 
 class StateMemory(Protocol):

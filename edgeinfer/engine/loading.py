@@ -26,6 +26,7 @@ from edgeinfer.engine.kv.limits import (
     pass_limits,
     weights_bytes,
     with_budget,
+    with_kv_ram,
 )
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power import PowerLimiter
@@ -35,6 +36,7 @@ from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, CompareDevices, DeviceChoice, chosen_device
 from edgeinfer.engine.opening.doubts import doubtful
 from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
+from edgeinfer.engine.opening.kv_ram import require_kv_ram, require_weights_in_memory
 from edgeinfer.engine.opening.reuse import reusing, told_of_reuse, why_exact
 from edgeinfer.engine.requests.texts import chosen_template, program_texts, texts_beside
 from edgeinfer.engine.run.evaluators import (
@@ -97,6 +99,7 @@ def _with_keywords_of(
 def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
     """Load a model that is on this machine, by name or path or as found, with a record of options. Raises as `load`."""
     started = time.perf_counter()
+    require_kv_ram(options)
     options = reusing(replace(options, device=approximate_on(options.device, options.approximation)))
     chosen_template(options)  # a mistake in it is told before the model is opened
     local = model if isinstance(model, LocalModel) else ModelStore().find(str(model))
@@ -124,6 +127,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     ram_bytes    memory for weights, in bytes or as "3GB" or "60%"; if they do not fit, the cpu reads the rest from a
                  bundle file in every pass, with the same answer
     packs        allow writing the bundle file if it is missing
+    kv_ram       memory for keys and values, as "500MB"; the rest is on disk; with a budget of attention, cpu only
     approx       not exact, cpu only: what is left out, as `--approx` has it: 0.05, "kv=1024", "prefill=2048", several
     chat_template
                  name of a built-in template in place of the model's own; or chat_template_file, the path of one
@@ -308,7 +312,8 @@ def _fitting(
     head = chosen_head(subject, options, n_context) if spec.is_causal else None
     spec = showing_rows(spec, head)
     subject = replace(subject, spec=spec, head=head)
-    limits = with_budget(limits_for(n_context, options.n_sessions, options.kv, spec), spec, approx.kv)
+    limits = limits_for(n_context, options.n_sessions, options.kv, spec)
+    limits = with_kv_ram(with_budget(limits, spec, approx.kv), options.kv_ram_bytes)
     limits = with_self_drafts(limits_on(options.device, spec, tensors, limits), subject, options)
     if not spec.is_causal:  # reads whole texts in one pass and generates none
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
@@ -317,6 +322,7 @@ def _fitting(
     notices += (*told_of(subject.approx), *parts, *map(str, adapters), *told_of_factors(spec, n_context))
     if options.device == AUTO_DEVICE:
         subject, limits, options, more = _held(subject, name, options, limits)
+        require_weights_in_memory(name, limits)
         notices += more
     elif _holding(options).ram_bytes is not None:
         raise BadSetting(

@@ -65,7 +65,8 @@ class PlanFlags:
 
 
 @takes_settings(
-    "model", "ctx", "device", "kv", "threads", "cores", "approx", "lora", "spec", "draft_from", "self_draft"
+    *("model", "ctx", "device", "kv", "kv_ram", "threads", "cores", "approx", "lora"),
+    *("spec", "draft_from", "self_draft"),
 )
 def plan(
     given: Given,
@@ -120,15 +121,15 @@ def _ram(ram: str | None, machine: str | None) -> tuple[int | None, str | None]:
 def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
     """Settings and schedule, on the cpu where --approx is wanted. Raises BadSetting where that cannot be."""
     from edgeinfer.engine.opening.evaluator import approximate_on
+    from edgeinfer.engine.opening.kv_ram import require_kv_ram
     from edgeinfer.errors import BadSetting
 
+    require_kv_ram(settings.load)
     approx = settings.load.approximation
     if approx.is_exact:
         return settings, schedule
     if schedule not in ("auto", "cpu"):
-        raise BadSetting(
-            f"schedule {schedule} uses other devices than the cpu, which alone runs --approx; leave it out"
-        )
+        raise BadSetting(f"schedule {schedule} uses devices other than the cpu, which alone has --approx; leave it out")
     return _on(approximate_on(settings.load.device, approx), settings), "cpu"
 
 
@@ -237,7 +238,7 @@ def _planned(devices: tuple[str, ...], asked: PlanRequest, facts: PlannedModel, 
     elif len(devices) > 1:
         planned = plan_devices(profile, _alone(devices, facts.work.formats, asked.cores), facts.work, wanted)
     else:
-        planned = plan_model(profile, facts.work, wanted)
+        planned = plan_model(profile, facts.work, wanted, fits=here.need.kv_file_bytes > 0)
     return replace(planned, adjustment=adjustment_of(planned.profile, streams=here.kept is not None))
 
 
@@ -318,6 +319,7 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
         kv=load.kv,
         n_workers=load.threads or len(load.cores or usable_cores()),
         approx=load.approximation,
+        kv_ram=load.kv_ram_bytes,
         adapters=file.adapters,
     )
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})

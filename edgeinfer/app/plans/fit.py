@@ -40,6 +40,7 @@ def memory_record(need: MemoryNeed, available_bytes: int | None = None) -> dict[
         "kv_bytes": need.kv_bytes,
         "state_bytes": need.state_bytes,
         "window_bytes": need.window_bytes,
+        "kv_file_bytes": need.kv_file_bytes,
         "buffer_bytes": need.buffer_bytes,
         "draft_bytes": need.draft_bytes,
         "program_bytes": PROGRAM_BYTES,
@@ -133,16 +134,25 @@ def plan_for(
     n_workers: int | None = None,
     ram_bytes: int | None = None,
     approx: Approximation = EXACT,
+    kv_ram: int | None = None,
     adapters: Sequence[Adapter] = (),
     n_sessions: int = 1,
 ) -> tuple[ModelSpec, Plan]:
     """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the available memory.
 
     `adapters`: those opened with the file. `n_sessions`: conversations of full length that the KV cache holds.
+    `kv_ram`: bytes of it in memory; None: all.
 
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
-    from edgeinfer.engine.kv.limits import context_of, limits_for, limits_with_states, memory_need, with_budget
+    from edgeinfer.engine.kv.limits import (
+        context_of,
+        limits_for,
+        limits_with_states,
+        memory_need,
+        with_budget,
+        with_kv_ram,
+    )
     from edgeinfer.engine.run.executor import AUTO_DEVICE
     from edgeinfer.models.gguf.tensor_scales import with_scales
     from edgeinfer.models.load import spec_of
@@ -154,7 +164,7 @@ def plan_for(
     spec = spec_of(header.metadata, tensors, *how, adapters=adapters, block_budget=approx.prefill)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
     limits = limits_for(context_of(spec.n_context_usual, n_context), n_sessions, kv, spec)
-    limits = with_budget(limits, spec, approx.kv)
+    limits = with_kv_ram(with_budget(limits, spec, approx.kv), kv_ram)
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
     workers = n_workers or len(topology.usable_cores())
     return spec, Plan(key, workers, len(spec.stages), need, available, MeasuredSpeeds())

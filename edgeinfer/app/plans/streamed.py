@@ -46,16 +46,19 @@ def held_here(
 
     Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
     """
-    from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
+    from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need, with_budget, with_kv_ram
     from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, known_disk, planned_weights
+    from edgeinfer.engine.opening.kv_ram import require_weights_in_memory
     from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.scheduling.cost.memory import require_fit
 
     device = settings.load.device
     if device in (CPU, "auto"):
-        limits = limits_for(here.need.n_context, kv=settings.load.kv, spec=spec)
+        limits, load = limits_for(here.need.n_context, kv=settings.load.kv, spec=spec), settings.load
+        limits = with_kv_ram(with_budget(limits, spec, load.approximation.kv), load.kv_ram_bytes)
         holding, own = WeightBudget(asked.ram_bytes), fingerprint(file)
         kept, limits = planned_weights(spec, file, name, limits, holding, known_disk(), fingerprint=own)
+        require_weights_in_memory(name, limits)
         need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
         if kept is not None:
             return replace(here, kept=kept, need=replace(need, weight_bytes=kept.held_bytes)), asked

@@ -50,6 +50,8 @@ def model_lines(
     lines.append(f"fits      {fit.line}")
     total, parts = memory_text(fit.need, fit.available_bytes).split(": ")
     lines += [f"memory    {total}", f"          {parts}"]
+    if fit.need.kv_file_bytes:
+        lines.append("          predicted speeds leave out reading keys and values from disk")
     if facts.drafter.nbytes:
         lines.append(f"          and {_beside(facts.drafter)}")
     if kept is not None:

@@ -52,6 +52,7 @@ def _need(file: GGUFFile, load: LoadOptions, n_sessions: int) -> MemoryNeed:
             n_context=load.n_context,
             kv=load.kv,
             approx=load.approximation,
+            kv_ram=load.kv_ram_bytes,
             adapters=file.adapters,
             n_sessions=n_sessions,
         )

@@ -18,6 +18,7 @@ from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources
 from edgeinfer.backends.cpu.lanes.sections import CpuSections, sections_of
 from edgeinfer.backends.cpu.lowering.fusion import Sections
 from edgeinfer.backends.cpu.lowering.needs import FILLING, kernels_of, usual_kernels
+from edgeinfer.backends.cpu.memory.filed_pages import kv_file_bytes
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
@@ -59,7 +60,7 @@ class CpuDevice:
         """Pack the weights, compile or load the kernels, start the worker pool, which all lanes of a device share."""
         resources = self._prepared(spec, file, limits, progress)
         try:
-            lane = _lane_kind(limits)(spec, file, limits, resources, progress)
+            lane = _lane_kind(spec, limits)(spec, file, limits, resources, progress)
         except BaseException:
             resources.worker_pool.close()
             raise
@@ -72,7 +73,10 @@ class CpuDevice:
         """As `ReadingDevice.compile_reader`."""
         owner = self._lane()
         assert owner is not None
-        resources = replace(self._prepared(spec, file, limits, progress), kv=owner.lent_kv())
+        lent = owner.lent_kv()
+        if lent.filed is not None:
+            raise BadSetting("a trained head that reads its model's keys needs them in memory: leave --kv-ram out")
+        resources = replace(self._prepared(spec, file, limits, progress), kv=lent)
         try:
             return CpuLane(spec, file, limits, resources, progress)
         except BaseException:
@@ -117,8 +121,12 @@ class CpuDevice:
         """Does nothing: lanes own the threads."""
 
 
-def _lane_kind(limits: Limits) -> type[CpuLane]:
-    """The lane for these limits; the streaming code is loaded only if weights are streamed."""
+def _lane_kind(spec: ModelSpec, limits: Limits) -> type[CpuLane]:
+    """The lane for these limits; the code for what is on disk is loaded only if something is."""
+    if kv_file_bytes(spec.kv, limits):
+        from edgeinfer.backends.cpu.lanes.filed import FiledLane
+
+        return FiledLane
     if limits.stored is None:
         return CpuLane
     from edgeinfer.backends.cpu.lanes.streamed import StreamedLane

@@ -66,6 +66,11 @@ def with_budget(limits: Limits, spec: ModelSpec | None, kv_budget: int | None) -
     return replace(limits, budgets=True, kv_budget=kv_budget)
 
 
+def with_kv_ram(limits: Limits, kv_ram: int | None) -> Limits:
+    """Limits with so many bytes of keys and values in memory and the rest on disk; None: all in memory."""
+    return replace(limits, kv_ram=kv_ram or 0)
+
+
 def _windows(spec: ModelSpec, limits: Limits, n_sessions: int) -> Windows | None:
     """What sliding-window layers keep: the window, room for a pass, and positions to go back to."""
     reaches = [layer.window for layer in spec.kv if layer.window is not None and layer.window < limits.n_context]
@@ -155,6 +160,7 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
         taken.bytes_per_state,
         limits.state_slots(spec.states) if taken.bytes_per_state else 0,
         min(taken.buffer_bytes, _draft_bytes(spec, limits)),
+        kv_file_bytes=taken.kv_file_bytes,
     )
 
 

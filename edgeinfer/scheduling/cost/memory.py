@@ -33,6 +33,7 @@ class MemoryNeed:
     only a window, which hardly grows. `n_states`: slots for states, of `bytes_per_state` each; they are not all of
     `state_bytes`. `draft_bytes`: the part of `buffer_bytes` for logits after more than one token of a pass: of drafts,
     and of other sequences. `waiting_bytes`: the part for rows of its model that a trained head has not read yet.
+    `kv_file_bytes`: of the file on disk that keys and values are in, if only a part of them is in memory.
     """
 
     weight_bytes: int
@@ -46,6 +47,7 @@ class MemoryNeed:
     n_states: int = 0
     draft_bytes: int = 0
     waiting_bytes: int = 0
+    kv_file_bytes: int = 0
 
     def with_waiting(self, n_bytes: int) -> MemoryNeed:
         """The need with this much for rows that wait."""
@@ -97,7 +99,7 @@ class MemoryNeed:
     def _part_text(self, name: str, n_bytes: int) -> str:
         inner: tuple[tuple[str, int], ...] = ()
         if name == "KV cache":
-            inner = ("states", self.state_bytes), ("windows", self.window_bytes)
+            inner = ("states", self.state_bytes), ("windows", self.window_bytes), ("on disk", self.kv_file_bytes)
         elif name == "buffers":
             inner = ("drafts", self.draft_bytes), ("rows that wait", self.waiting_bytes)
         told = ", ".join(f"{part} {size_text(part_bytes)}" for part, part_bytes in inner if part_bytes)
@@ -116,6 +118,8 @@ def fitting_context(need: MemoryNeed, available_bytes: int) -> int:
     """
     fixed_bytes = need.weight_bytes + need.state_bytes + need.window_bytes + PROGRAM_BYTES
     fixed_bytes += min(need.buffer_bytes, FIXED_BUFFER_BYTES)
+    if need.kv_file_bytes:  # keys and values take the same memory in any context
+        fixed_bytes += need.kv_bytes - need.state_bytes - need.window_bytes
     room = int(available_bytes * (1.0 - RESERVE_SHARE)) - fixed_bytes
     per_token = need.kv_bytes_per_token + need.buffer_bytes // max(1, need.n_context)
     return max(0, min(need.n_context, room // max(1, per_token)))

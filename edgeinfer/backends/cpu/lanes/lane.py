@@ -29,6 +29,7 @@ from edgeinfer.backends.cpu.workers.prefetch import choose_ahead
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.timing import call_times, op_times, overhead
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
+from edgeinfer.backends.memories import KeyTurner
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
@@ -121,7 +122,9 @@ class CpuLane:
         advances = self._lowering.advances()
         self._advance_tape = Tape(advances, library) if advances else None
         self._lowering.states.run = self._advance
-        self._turner = None if resources.kv else CpuKeyTurner.of(spec, file, self._kv, library, self._launch)
+        self._turner: KeyTurner | None = None
+        if resources.kv is None:
+            self._turner = CpuKeyTurner.of(spec, file, self._kv, library, self._launch)
         self._step.record["n_tokens"] = self._step.record["n_outputs"] = 1
         self.reads_ahead = choose_ahead(list(self._every_call()), worker_pool, library)
         self._fewer: dict[tuple[PassKind, frozenset[int]], Tape] = {}
@@ -275,8 +278,8 @@ class CpuLane:
             raise EngineClosed("the model is closed; load it again")
         self._worker_pool.settle()
         self._step.fill(step)
-        if self._summaries is not None and step.new_pages is not None:
-            self._summaries.run(step.new_pages, self._worker_pool, self.work_split)
+        if step.new_pages is not None:
+            self._summarise(step.new_pages)
         if self.states is not None:
             self.states.fill(step)
         self._lowering.thresholds.begin()
@@ -293,6 +296,11 @@ class CpuLane:
         for op, out in self._hidden:
             assert batch.hidden is not None
             out[: len(batch.hidden), : op.width] = batch.hidden[:, op.first : op.first + op.width]
+
+    def _summarise(self, pages: Int32s) -> None:
+        """Summarise pages."""
+        if self._summaries is not None:
+            self._summaries.run(pages, self._worker_pool, self.work_split)
 
     def _advance(self) -> None:
         """Advance a state as `states.record` says."""

@@ -170,6 +170,11 @@ class AttentionLowering:
             self._choice_memory = scratch, ranks, lists
         return self._choice_memory
 
+    def lists_of(self, n_tiles: int, kv_heads: int) -> Int32s:
+        """The lists that the layer which chose last has left: int32[n_tiles * kv_heads, 1 + max_chunks]."""
+        lists, n_lists = self._memory_of_choice()[2], n_tiles * kv_heads
+        return lists.reshape(-1)[: n_lists * lists.shape[2]].reshape(n_lists, -1)
+
     def _slopes_of(self, heads: int, alibi: float) -> Floats:
         """The record field `slopes`."""
         if (heads, alibi) not in self._slopes:

@@ -20,6 +20,7 @@ from edgeinfer.backends.cpu.layout.padding import padded
 from edgeinfer.backends.cpu.layout.pages import KVPool, PageLayout, pools_of, read_pages, write_pages
 from edgeinfer.backends.cpu.layout.step_records import ROW_INTS, SAVE_INTS, STATE_STEP
 from edgeinfer.backends.cpu.layout.summaries import summaries_of, summary_bytes
+from edgeinfer.backends.cpu.memory.filed_pages import FiledPages, kv_file_bytes
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import LayerState, PagedKV
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
@@ -64,11 +65,17 @@ class CpuKV:
         everywhere, places = np.arange(limits.n_pages, dtype=np.int32), np.zeros(limits.n_pages, np.int32)
         n_kept = 0 if kept is None else kept.n_pages
         layouts, heads = [PageLayout.of(limits.kv, kv) for kv in layers], [kv.kv_heads for kv in layers]
+        self.filed: FiledPages | None = None
         groups = {}
         for is_limited, n_pages, where in ((False, limits.n_pages, everywhere), (True, n_kept, places)):
             own = [number for number, each in enumerate(limited) if each is is_limited]
             parts = [layouts[number] for number in own], [heads[number] for number in own]
-            groups[is_limited] = dict(zip(own, pools_of(*parts, n_pages, where, huge=huge), strict=True))
+            if not is_limited and kv_file_bytes(layers, limits):
+                self.filed = FiledPages(*parts, limits, where)
+                pools = list(self.filed.pools)
+            else:
+                pools = pools_of(*parts, n_pages, where, huge=huge)
+            groups[is_limited] = dict(zip(own, pools, strict=True))
         self.pools = [groups[each][number] for number, each in enumerate(limited)]
         self._whole = list(groups[False].values())
         self.summaries = summaries_of(layers, limits)
@@ -77,9 +84,17 @@ class CpuKV:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pages and their summaries; those of lent ones count where they come from."""
+        """Bytes in memory of pages and their summaries; those of lent ones count where they come from."""
         summaries = sum(own.nbytes for own in self.summaries if own is not None)
-        return 0 if self._is_lent else sum(pool.nbytes for pool in self.pools) + summaries
+        pools = sum(pool.nbytes for pool in self.pools)
+        if self.filed is not None:
+            pools += self.filed.resident_bytes - sum(pool.nbytes for pool in self._whole)
+        return 0 if self._is_lent else pools + summaries
+
+    def number_in_file(self, layer: int) -> int | None:
+        """The place of a layer among those of `filed`; None if its keys and values are in memory."""
+        is_filed = self.filed is not None and not self.limited[layer]
+        return layer - sum(self.limited[:layer]) if is_filed else None
 
     def lent(self) -> CpuKV:
         """The same pools for a lane that reads them, which stay in memory until both are closed."""
@@ -94,14 +109,23 @@ class CpuKV:
         self.summaries.clear()
         self._whole.clear()
         self.windows = None
+        if self.filed is not None and not self._is_lent:
+            self.filed.close()
+        self.filed = None
 
     def read(self, pages: Int32s) -> NDArray[np.uint8]:
         """Contents of pages of layers that keep everything: uint8[len(pages), page_bytes]."""
-        return read_pages(self._whole, pages)
+        if self.filed is None or not len(pages):
+            return read_pages(self._whole, pages)
+        return np.concatenate([read_pages(self._whole, pages[part]) for part in self.filed.in_groups(pages)])
 
     def write(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
         """Restore contents from `read`."""
-        write_pages(self._whole, pages, contents)
+        if self.filed is None:
+            write_pages(self._whole, pages, contents)
+            return
+        for part in self.filed.in_groups(pages):
+            write_pages(self._whole, pages[part], contents[part])
 
 
 def kv_bytes(layers: Sequence[PagedKV], limits: Limits) -> tuple[int, int, int]:
@@ -113,6 +137,9 @@ def kv_bytes(layers: Sequence[PagedKV], limits: Limits) -> tuple[int, int, int]:
         per_token[is_limited] += layer.kv_heads * PageLayout.of(limits.kv, layer).position_bytes
     n_kept = 0 if limits.windows is None else limits.windows.n_pages
     in_windows = per_token[True] * PAGE * n_kept
+    in_file = kv_file_bytes(layers, limits)
+    if in_file:
+        return in_windows + limits.kv_ram + per_page * limits.n_pages, in_windows, -(-per_page // PAGE)
     everywhere = (per_token[False] * PAGE + per_page) * limits.n_pages
     return in_windows + everywhere, in_windows, per_token[False] + -(-per_page // PAGE)
 

@@ -92,6 +92,16 @@ class StepRecord:
         """Outputs of the step."""
         return int(self._numbers[_PLACES["n_outputs"]])
 
+    @property
+    def n_tiles(self) -> int:
+        """Tiles of the step."""
+        return int(self._numbers[_PLACES["n_tiles"]])
+
+    @property
+    def tiles(self) -> Int32s:
+        """The tiles of the step: int32[n_tiles, TILE_INTS]."""
+        return self._tiles[: self.n_tiles]
+
     def turn(self, rows: Int32s | None) -> None:
         """Rows of rotary tables for the tokens, int32[T]; None: those of their positions."""
         self._turns = self._positions if rows is None else rows
