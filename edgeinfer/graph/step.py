@@ -82,12 +82,16 @@ class Batch:
         return tokens
 
     def within(self, budget: int, n_full: int = 0, turn_start: int = 0) -> Batch:
-        """The same batch with a budget, unless it is 0, for all tokens but the first `n_full`."""
-        if not budget or n_full >= len(self.tokens):
+        """The same batch with a budget, unless it is 0, for all tokens but the first `n_full`.
+
+        Tokens that see everything within it have none: a pass of such tokens is one without budgets.
+        """
+        n_tokens, n_covered = len(self.tokens), -(-budget // PAGE) * PAGE
+        if not budget or n_full >= n_tokens or int(self.positions[n_full:].max()) < n_covered:
             return self
-        budgets = np.full(len(self.tokens), budget, np.int32)
+        budgets = np.where(self.positions < n_covered, 0, budget).astype(np.int32)
         budgets[:n_full] = 0
-        starts = np.full(len(self.tokens), turn_start, np.int32) if turn_start else None
+        starts = np.full(n_tokens, turn_start, np.int32) if turn_start else None
         return replace(self, budgets=budgets, turn_starts=starts)
 
     def rows_of(self, members: NDArray[np.integer[Any]]) -> InputRows | None:

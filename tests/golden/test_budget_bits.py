@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -146,7 +147,7 @@ def test_what_does_not_read_budgets_says_so(tmp_path: Path) -> None:
         with open_executor("cpu", request, "it") as executor:
             batch = Batch(*(np.array([value], np.int32) for value in (5, executor.create(), 0, -1, 0)))
             with pytest.raises(UnsupportedModel, match="load it on the cpu with approx kv=N"):
-                executor.evaluate(batch.within(256))
+                executor.evaluate(replace(batch, budgets=np.full(1, 256, np.int32)))
 
 
 def test_saved_states_are_for_the_same_budget(tmp_path: Path) -> None:

@@ -101,9 +101,22 @@ def test_joined_batches_keep_budgets() -> None:
 
 
 def test_tokens_of_a_prompt_stay_without() -> None:
-    plain = batch([5, 6, 7], None)
+    plain = batch([505, 506, 507], None)
     assert plain.within(0) is plain
     assert plain.within(256, 3) is plain
     budgets = plain.within(256, 2, 4).budgets
     assert budgets is not None
     assert budgets.tolist() == [0, 0, 256]
+
+
+@pytest.mark.parametrize("budget", [192, 250, 256, 257, 1024])
+def test_tokens_that_a_budget_covers_stay_without(budget: int) -> None:
+    first = -(-budget // PAGE) * PAGE  # the first position that does not see everything
+    assert seen(first - 1, first - 1, budget) == (0, 0)
+    assert seen(first, first, budget) != (0, 0)
+    covered = batch([first - 2, first - 1], None)
+    assert covered.within(budget) is covered
+    assert covered.within(budget, 0, 3) is covered
+    budgets = batch([first - 1, first, first + 1], None).within(budget).budgets
+    assert budgets is not None
+    assert budgets.tolist() == [0, budget, budget]

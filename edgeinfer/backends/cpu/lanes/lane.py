@@ -16,6 +16,7 @@ from edgeinfer.backends.base import Limits, OpSeconds, Timing, WorkSplit
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.lanes.summarising import PageSummarising
+from edgeinfer.backends.cpu.layout.attention_records import ATTENTION
 from edgeinfer.backends.cpu.layout.padding import heads_of, learned_positions, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import slot_copying
 from edgeinfer.backends.cpu.lowering.fusion import Sections
@@ -111,8 +112,7 @@ class CpuLane:
         self._hidden = [(op, self._buffers.arrays[op.out]) for op in spec.ops() if isinstance(op, HiddenRows)]
         self._every_logits = self._buffers.arrays[spec.logits][:, : spec.output_width]
         self._one_logits = self._every_logits[:1]
-        kinds = [PassKind(alone, within) for within in (False, True)[: 1 + limits.budgets] for alone in (False, True)]
-        self._calls = {kind: self._lowering.calls(kind.alone, within=kind.within) for kind in kinds}
+        self._calls = {PassKind(alone): self._lowering.calls(alone) for alone in (False, True)}
         self._tapes = {
             kind: Tape([call for _, calls in found for call in calls], library, progress)
             for kind, found in self._calls.items()
@@ -214,26 +214,39 @@ class CpuLane:
         """The tape of the step just begun, without LoRA adapters that no row uses, unless there were too many sets."""
         kind, unused = PassKind.of(step), self._adapters - self._step.adapters.used
         if not unused:
-            return self._tapes[kind]
+            return self._whole_tape(kind)
         if (kind, unused) not in self._fewer:
             if len(self._fewer) >= MOST_TAPES:
-                return self._tapes[kind]
-            self._fewer[kind, unused] = self._without(kind, unused)
+                return self._whole_tape(kind)
+            found = self._made(kind, unused)
+            self._fewer[kind, unused] = Tape([call for _, calls in found for call in calls], self._library)
         return self._fewer[kind, unused]
 
-    def _without(self, kind: PassKind, unused: frozenset[int]) -> Tape:
-        """A tape without LoRA adapters; products prefetch as in the whole tape."""
-        every_call = [call for _, calls in self._calls[kind] for call in calls]
-        ahead = {_reader(call): call.arguments["ahead"] for call in every_call if _asks(call)}
-        calls = [call for _, calls in self._lowering.calls(kind.alone, unused, within=kind.within) for call in calls]
-        for call in filter(_asks, calls):
-            call.arguments["ahead"] = ahead[_reader(call)]
-        return Tape(calls, self._library)
+    def _whole_tape(self, kind: PassKind) -> Tape:
+        """The tape with all ops."""
+        if kind not in self._tapes:
+            self._tapes[kind] = Tape([call for _, calls in self._calls_of(kind) for call in calls], self._library)
+        return self._tapes[kind]
+
+    def _calls_of(self, kind: PassKind) -> list[tuple[Op, list[Call]]]:
+        """The calls of each op; those of passes with budgets are made when the first one comes."""
+        if kind not in self._calls:
+            self._calls[kind] = self._made(kind)
+        return self._calls[kind]
+
+    def _made(self, kind: PassKind, unused: frozenset[int] = frozenset()) -> list[tuple[Op, list[Call]]]:
+        """Calls without these LoRA adapters, which prefetch as those do that were made with the lane."""
+        before = [call for _, calls in self._calls[PassKind(kind.alone)] for call in calls]
+        ahead = {_reader(call): call.arguments["ahead"] for call in before if _asks(call)}
+        found = self._lowering.calls(kind.alone, unused, within=kind.within)
+        for call in filter(_asks, (call for _, calls in found for call in calls)):
+            call.arguments["ahead"] = ahead.get(_reader(call), 0)
+        return found
 
     def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
         """Like `run`, but calls `seen` with each op as soon as its results are ready. Slow: for tests and debugging."""
         self._start(step)
-        for op, calls in self._calls[replace(PassKind.of(step), alone=False)]:
+        for op, calls in self._calls_of(replace(PassKind.of(step), alone=False)):
             self._worker_pool.run(Tape(calls, self._library), self.work_split)
             seen(op)
         return self._logits(step)
@@ -242,14 +255,14 @@ class CpuLane:
         """Evaluate a step and time its ops. Slower than `run`: for measurements."""
         self._start(step)
         kind = PassKind.of(step)
-        calls, tape = self._calls[kind], self._tapes[kind]
+        calls, tape = self._calls_of(kind), self._whole_tape(kind)
         return op_times(calls, self._worker_pool.profile(tape, self.work_split), step)
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
         """Evaluate a step, or only these stages on the present buffers, and time its calls. For measurements."""
         self._start(step)
         kind = PassKind.of(step)
-        calls, tape = self._calls[kind], self._tapes[kind]
+        calls, tape = self._calls_of(kind), self._whole_tape(kind)
         if stages is not None:
             names = (stage.name for stage in self._spec.stages for _ in stage.ops)
             calls = [found for name, found in zip(names, calls, strict=True) if name in stages]
@@ -377,8 +390,10 @@ def _asks(call: Call) -> bool:
 
 
 def _reader(call: Call) -> int | str:
-    """What calls that prefetch alike have in common: the place of their weights, or else their kernel."""
-    return int(call.arguments["weights"][0]) if "weights" in (call.arguments.dtype.names or ()) else call.kernel.name
+    """What calls that prefetch alike have in common: the place of their weights, or else what they read otherwise."""
+    if "weights" in (call.arguments.dtype.names or ()):
+        return int(call.arguments["weights"][0])
+    return "keys and values" if call.arguments.dtype == ATTENTION else call.kernel.name
 
 
 def _embedding(spec: ModelSpec) -> Embed | None:

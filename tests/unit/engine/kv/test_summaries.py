@@ -35,17 +35,17 @@ def test_complete_pages_but_the_first_are_summarised_once() -> None:
     sequence = grown(cache, 5 * PAGE + 60)
     pages = cache.pages(sequence).tolist()
     assert due(cache, batch(sequence, 5 * PAGE + 60)) is None
-    assert due(cache, batch(sequence, 5 * PAGE + 61).within(256)) == sorted(pages[1:5])
-    assert due(cache, batch(sequence, 5 * PAGE + 62).within(256)) == []
-    assert due(cache, batch(sequence, 5 * PAGE + 63).within(256)) == []
-    assert due(cache, batch(sequence, 6 * PAGE, 3).within(256)) == [pages[5]]
+    assert due(cache, batch(sequence, 5 * PAGE + 61).within(192)) == sorted(pages[1:5])
+    assert due(cache, batch(sequence, 5 * PAGE + 62).within(192)) == []
+    assert due(cache, batch(sequence, 5 * PAGE + 63).within(192)) == []
+    assert due(cache, batch(sequence, 6 * PAGE, 3).within(192)) == [pages[5]]
 
 
 def test_a_step_that_did_not_run_leaves_its_pages_due() -> None:
     cache = KVCache(20, 1000)
     sequence = grown(cache, 3 * PAGE)
     for _ in range(2):
-        step = cache.place(batch(sequence, 3 * PAGE).within(256)).step
+        step = cache.place(batch(sequence, 3 * PAGE).within(192)).step
         assert step.new_pages is not None
         assert len(step.new_pages) == 2
 
@@ -54,16 +54,16 @@ def test_pages_that_are_cut_or_taken_anew_are_due_again() -> None:
     cache = KVCache(8, 1000)
     sequence = grown(cache, 4 * PAGE)
     pages = cache.pages(sequence).tolist()
-    assert due(cache, batch(sequence, 4 * PAGE).within(256)) == sorted(pages[1:4])
+    assert due(cache, batch(sequence, 4 * PAGE).within(192)) == sorted(pages[1:4])
     cache.truncate(sequence, 2 * PAGE + 5)
     cache.extend(sequence, 2 * PAGE + 5)
     due(cache, batch(sequence, 2 * PAGE + 5, PAGE))
-    assert due(cache, batch(sequence, 3 * PAGE + 5).within(256)) == [pages[2]]
+    assert due(cache, batch(sequence, 3 * PAGE + 5).within(192)) == [pages[2]]
     cache.free(sequence)
     other = grown(cache, 3 * PAGE)
-    assert due(cache, batch(other, 3 * PAGE).within(256)) == sorted(cache.pages(other).tolist()[1:3])
+    assert due(cache, batch(other, 3 * PAGE).within(192)) == sorted(cache.pages(other).tolist()[1:3])
     cache.summaries.forget(cache.pages(other).tolist()[:2])
-    assert due(cache, batch(other, 3 * PAGE + 1).within(256)) == [cache.pages(other).tolist()[1]]
+    assert due(cache, batch(other, 3 * PAGE + 1).within(192)) == [cache.pages(other).tolist()[1]]
 
 
 def test_shared_pages_are_summarised_for_both() -> None:
@@ -71,7 +71,7 @@ def test_shared_pages_are_summarised_for_both() -> None:
     sequence = grown(cache, 3 * PAGE + 5)
     twin, plain = cache.branch(sequence), grown(cache, 4 * PAGE)
     pages = cache.pages(sequence).tolist()
-    together = batch(sequence, 3 * PAGE + 5).within(256), batch(twin, 3 * PAGE + 5).within(256), batch(plain, 4 * PAGE)
+    together = batch(sequence, 3 * PAGE + 5).within(192), batch(twin, 3 * PAGE + 5).within(192), batch(plain, 4 * PAGE)
     assert due(cache, *together) == sorted(pages[1:3])
 
 
@@ -79,10 +79,10 @@ def test_a_branch_that_is_freed_leaves_the_summaries_of_what_it_shared() -> None
     cache = KVCache(20, 1000)
     sequence = grown(cache, 3 * PAGE + 62)
     twin, pages = cache.branch(sequence), cache.pages(sequence).tolist()
-    assert due(cache, batch(twin, 3 * PAGE + 62, 3).within(256)) == sorted(pages[1:3])
+    assert due(cache, batch(twin, 3 * PAGE + 62, 3).within(192)) == sorted(pages[1:3])
     own = cache.pages(twin).tolist()[3]
-    assert due(cache, batch(twin, 4 * PAGE + 1).within(256)) == [own]  # complete, and the branch's alone
+    assert due(cache, batch(twin, 4 * PAGE + 1).within(192)) == [own]  # complete, and the branch's alone
     cache.free(twin)
     twin = cache.branch(sequence)
-    assert due(cache, batch(twin, 3 * PAGE + 62, 3).within(256)) == []
-    assert due(cache, batch(twin, 4 * PAGE + 1).within(256)) == [cache.pages(twin).tolist()[3]]
+    assert due(cache, batch(twin, 3 * PAGE + 62, 3).within(192)) == []
+    assert due(cache, batch(twin, 4 * PAGE + 1).within(192)) == [cache.pages(twin).tolist()[3]]
