@@ -40,8 +40,10 @@ Thinking = Literal["auto", "on", "off"]
 """Whether a model thinks before it answers: as its chat template has it, or as the template is told."""
 
 Race = Literal["never", "first", "after"]
-Reuse = Literal["exact", "shifted"]
 """When device "auto" is chosen by trying all devices: never, when a model is first used, or after its first answer."""
+
+Reuse = Literal["exact", "shifted"]
+"""What of earlier texts is not read again: the same beginning, or also text that stands elsewhere now."""
 
 THEMES = (
     "textual-dark",

@@ -27,13 +27,14 @@ from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.graph.budget import recent_and_best, unseen_chunks
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
-from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s, Step
+from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.models.text import Tokenizer
 from scripts.long_context.modes import COMPARED, Mode
+from scripts.long_context.passes import PASS_TOKENS, step_of
 from scripts.long_context.texts import article_text, encoded, pieces
+from scripts.measure_parity import log_probabilities
 
-PASS_TOKENS = 256
 WAYS = ("budget", "window", "ideal")
 Mass = dict[str, list[float]]
 """By way: the mass of each token."""
@@ -59,14 +60,6 @@ class Queries:
         if isinstance(op, Attention) and name == op.query and op.window is None:
             self.by_layer[op.layer] = op, rows.copy()
         return rows
-
-
-def step_of(tokens: Sequence[int], first: int, n_pages: int) -> Step:
-    """A step of one sequence whose pages are in order, without logits."""
-    order, ids = np.arange(len(tokens), dtype=np.int32), np.array(tokens, np.int32)
-    zeros, positions = np.zeros_like(order), order + np.int32(first)
-    batch = Batch(ids, zeros, positions, order - np.int32(1), order[:0])
-    return Step(batch, zeros, positions, np.full_like(order, first), np.arange(n_pages, dtype=np.int32)[None])
 
 
 def cached(model: Model, tokens: Sequence[int], limits: Limits, n_workers: int | None) -> list[tuple[Floats, Floats]]:
@@ -113,9 +106,7 @@ def chunk_masses(op: Attention, query: Floats, keys: Floats) -> Floats:
     scores = np.einsum("grk,sgk->grs", query, keys)
     if op.soft_cap is not None:
         scores = np.float32(op.soft_cap) * np.tanh(scores / np.float32(op.soft_cap))
-    powers = np.exp(scores - scores.max(axis=2, keepdims=True))
-    shares: Floats = powers / powers.sum(axis=2, keepdims=True)
-    summed: Floats = np.add.reduceat(shares, np.arange(0, len(keys), PAGE), axis=2)
+    summed: Floats = np.add.reduceat(np.exp(log_probabilities(scores)), np.arange(0, len(keys), PAGE), axis=2)
     return summed
 
 

@@ -22,7 +22,6 @@ Ways that end in "/head" choose for each query head, others for each group of he
 from __future__ import annotations
 
 import argparse
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,32 +30,18 @@ import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.engine.requests.texts import own_texts
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.graph.step import PAGE, Batch, Floats, Step
+from edgeinfer.graph.step import PAGE, Floats
 from edgeinfer.models.load import open_model
-from edgeinfer.models.text import vocabulary_of
+from edgeinfer.models.text import Tokenizer
+from scripts.long_context.passes import PASS_TOKENS, step_of
+from scripts.long_context.texts import article_text
+from scripts.measure_parity import log_probabilities
 
-PASS_TOKENS = 256
 SHARES = (0.1, 0.2, 0.3, 0.5)
 POSITIONS = (512, 1024, 2048)
-
-
-def articles(path: Path) -> str:
-    """The texts to be summarised, one after the other."""
-    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return "\n\n".join(each["turns"][0] for each in found if each["category"] == "summarization")
-
-
-def step_of(tokens: np.ndarray, start: int, n_pages: int) -> Step:
-    """A step of one sequence whose pages are in order, with the logits of its last token."""
-    order = np.arange(len(tokens), dtype=np.int32)
-    zeros = np.zeros(len(tokens), np.int32)
-    batch = Batch(tokens, zeros, start + order, order - 1, order[-1:])
-    pages = np.arange(n_pages, dtype=np.int32)[None]
-    return Step(batch, zeros, start + order, np.full(len(tokens), start, np.int32), pages)
 
 
 class Recorder:
@@ -84,8 +69,7 @@ class Recorder:
 
 def softmax(scores: Floats) -> Floats:
     """Over the last axis."""
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    found: Floats = powers / powers.sum(axis=-1, keepdims=True)
+    found: Floats = np.exp(log_probabilities(scores))
     return found
 
 
@@ -157,15 +141,15 @@ def recorded(path: Path, text: str, n_tokens: int, n_layers: int) -> Recorder:
     """Read the text and record some layers, evenly spaced."""
     n_pages = -(-n_tokens // PAGE)
     with open_model(path, n_pages * PAGE) as model:
-        metadata = model.file.metadata
-        tokenizer = own_texts(metadata, vocabulary_of(metadata))[0]
-        tokens = np.array(tokenizer.encode(text, add_special=True, parse_special=False)[:n_tokens], np.int32)
+        tokenizer = Tokenizer.from_metadata(model.file.metadata)
+        tokens = tokenizer.encode(text, add_special=True, parse_special=False)[:n_tokens]
         every = [kept.layer for kept in model.spec.ops() if isinstance(kept, Attention)]
         recorder = Recorder({every[place] for place in np.linspace(0, len(every) - 1, n_layers).astype(int)})
         limits = Limits(n_pages * PAGE, n_pages, max_tokens=PASS_TOKENS)
         lane = CpuDevice(DeviceOptions()).compile(model.spec, model.file, limits)
         for start in range(0, len(tokens), PASS_TOKENS):
-            lane.watch(step_of(tokens[start : start + PASS_TOKENS], start, n_pages), lambda op: recorder.see(op, lane))
+            step = step_of(tokens[start : start + PASS_TOKENS], start, n_pages, 1)
+            lane.watch(step, lambda op: recorder.see(op, lane))
         lane.close()
     return recorder
 
@@ -203,7 +187,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--layers", type=int, default=6)
     given = parser.parse_args()
-    recorder = recorded(given.model, articles(given.questions), given.tokens, given.layers)
+    recorder = recorded(given.model, article_text(given.questions), given.tokens, given.layers)
     found = compare(recorder, given.tokens)
     names = list(dict.fromkeys(name for _, name in found))
     print(f"{'':24}" + "".join(f"{name:>11}" for name in names))

@@ -19,17 +19,15 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeinfer import load
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.requests.prompt_rows import n_common
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.matching_runs import matching_runs
-from edgeinfer.graph.step import Int32s
-from scripts.measure_parity import model_path
+from edgeinfer.graph.step import Floats, Int32s
+from scripts.measure_parity import divergences, log_probabilities, model_path
 
-Floats = NDArray[np.float64]
 QUESTIONS = Path("spec_bench/questions.jsonl")
 ANSWER = 32
 REREADS = (0, 16, 64)
@@ -81,13 +79,11 @@ def read(cached: CachedSequence, tokens: Sequence[int]) -> None:
 
 
 def distributions(cached: CachedSequence, tokens: Sequence[int]) -> Floats:
-    """Log probabilities after each of the tokens, which are cached too: float64[n, V]."""
+    """Log probabilities after each of the tokens, which are cached too: float32[n, V]."""
     batch = cached.chain(tokens, wants_logits=True, n_outputs=len(tokens))
-    logits = cached.evaluate(batch).astype(np.float64)
+    logs = log_probabilities(cached.evaluate(batch))
     cached.commit(batch, np.arange(len(tokens), dtype=np.int32))
-    logits -= logits.max(axis=1, keepdims=True)
-    found: Floats = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    return found
+    return logs
 
 
 def greedy(cached: CachedSequence, last: int, n: int) -> list[int]:
@@ -148,7 +144,7 @@ def note(
     results: Results, expected: Floats, found: Floats, answers: tuple[list[int], list[int]], n_read: int, seconds: float
 ) -> None:
     """Add one case to the results of a way."""
-    results.kl += (np.exp(expected) * (expected - found)).sum(axis=1).tolist()
+    results.kl += divergences(expected, found).tolist()
     results.same += (expected.argmax(axis=1) == found.argmax(axis=1)).tolist()
     results.n_same.append(n_common(*answers))
     results.n_read.append(n_read)

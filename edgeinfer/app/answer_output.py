@@ -128,7 +128,7 @@ def stats_text(stats: Stats) -> str:
 
 def _cached(stats: Stats) -> str:
     """How much of the prompt was not read again, and where that was kept."""
-    modules = f", {stats.n_from_modules} of modules" if stats.n_from_modules else ""
+    modules = f", {stats.n_from_modules} of modules (not exact)" if stats.n_from_modules else ""
     shifted = f", {stats.n_shifted} shifted (not exact)" if stats.n_shifted else ""
     return (
         f"{stats.n_cached} cached" + (f", {stats.n_from_disk} on disk" if stats.n_from_disk else "") + shifted + modules

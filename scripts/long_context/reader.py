@@ -22,8 +22,8 @@ from edgeinfer.graph.step import PAGE, Batch, Floats, whole_blocks
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
 from scripts.long_context.modes import Mode, Opening
+from scripts.long_context.passes import PASS_TOKENS
 
-PASS_TOKENS = 256
 ROWS = 32
 """Tokens of a pass with logits."""
 SPARE_PAGES = 8

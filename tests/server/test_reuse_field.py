@@ -28,7 +28,9 @@ def completed(http: httpx.Client, prompt: str, **fields: Any) -> tuple[str, dict
     response = http.post("/v1/completions", json=body)
     assert response.status_code == 200, response.text
     found = response.json()
-    return found["choices"][0]["text"], found["usage"]["prompt_tokens_details"]
+    details = found["usage"]["prompt_tokens_details"]
+    assert any("approximate" in notice for notice in found.get("notices", [])) is ("shifted_tokens" in details)
+    return found["choices"][0]["text"], details
 
 
 def test_a_request_says_whether_it_may(http: httpx.Client) -> None:
@@ -46,6 +48,15 @@ def test_another_word_is_refused(http: httpx.Client) -> None:
     response = http.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 1, "reuse": "all"})
     assert response.status_code in (400, 422)
     assert "exact" in response.text
+
+
+def test_what_several_prompts_have_taken_is_summed_up(http: httpx.Client) -> None:
+    completed(http, "On Monday. " + BODY)
+    one, other = (f"{day}. " + BODY for day in ("It is Thursday", "And now it is Friday"))
+    body = {"prompt": ["Hi", one, other], "max_tokens": 2, "reuse": "shifted"}
+    found = http.post("/v1/completions", json=body).json()
+    assert found["usage"]["prompt_tokens_details"]["shifted_tokens"] > 400
+    assert len(found["notices"]) in (1, 2)  # one for each number of tokens
 
 
 def test_chats_too(http: httpx.Client) -> None:

@@ -16,15 +16,19 @@ QUESTION = "who is in the inn?"
 GREEDY = {"temperature": 0.0, "max_tokens": 8}
 
 
-@pytest.fixture
-def running(tiny_model: Any, home: object) -> Iterator[Running]:
+@pytest.fixture(scope="module")
+def running(tiny_model: Any) -> Iterator[Running]:
     with served(tiny_model) as server:
         yield server
 
 
 @pytest.fixture
-def http(running: Running) -> httpx.Client:
-    return running.http()
+def http(running: Running) -> Iterator[httpx.Client]:
+    """A client of a server that has no modules, and has none afterwards."""
+    client = running.http()
+    yield client
+    for module in client.get("/modules").json()["data"]:
+        client.delete(f"/modules/{module['name']}")
 
 
 def put(http: httpx.Client, name: str, text: str, **fields: Any) -> dict[str, Any]:
@@ -66,7 +70,10 @@ def test_a_field_or_a_part_places_them(http: httpx.Client, running: Running) -> 
     put(http, "rules", RULES)
     put(http, "manual", MANUAL)
     by_field = chat(http, modules=["rules", "manual"])
-    assert by_field["usage"]["prompt_tokens_details"]["cached_tokens"] > len(RULES) // 3
+    details, tokens = by_field["usage"]["prompt_tokens_details"], [module.tokens for module in running.llm.modules]
+    assert details["cached_tokens"] >= details["module_tokens"] == sum(map(len, tokens))
+    assert "approximate" in by_field["notices"][0]
+    assert "(rules, manual)" in by_field["notices"][0]
     messages = [{"role": "user", "content": QUESTION}]
     assert said(by_field) == running.llm.chat(messages, modules=["rules", "manual"], **GREEDY).read()
     parts = [{"type": "module", "name": "rules"}, {"type": "text", "text": QUESTION}]
@@ -102,7 +109,7 @@ def test_other_apis_have_the_field_too(http: httpx.Client, running: Running) -> 
         ({"modules": "rules"}, 400, "modules"),
         ({"modules": [""]}, 400, "modules"),
         ({"modules": ["rules"] * 60}, 400, "longer than the model's context"),
-        ({"messages": [{"role": "user", "content": [{"type": "module"}]}]}, 400, "is 'module'"),
+        ({"messages": [{"role": "user", "content": [{"type": "module"}]}]}, 400, "[0] has no name of a module"),
         ({"messages": [{"role": "user", "content": [{"type": "module", "name": "x"}]}]}, 400, "there is no module 'x'"),
         (
             {"messages": [{"role": "assistant", "content": [{"type": "module", "name": "rules"}]}]},

@@ -94,8 +94,15 @@ def usage_record(stats: Sequence[Stats]) -> Record:
         "prompt_tokens_details": {
             "cached_tokens": stats[0].n_cached,
             **({"shifted_tokens": stats[0].n_shifted} if stats[0].n_shifted else {}),
+            **({"module_tokens": stats[0].n_from_modules} if stats[0].n_from_modules else {}),
         },
     }
+
+
+def notices_record(stats: Sequence[Stats]) -> Record:
+    """What there is to tell of answers: what was left out of a prompt, and why one is not exact. {} if nothing is."""
+    notices = list(dict.fromkeys(notice for each in stats for notice in each.notices))
+    return {"notices": notices} if notices else {}
 
 
 def timings_record(stats: Stats) -> Record:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from edgeinfer.app.server.objects import Record, chat_logprobs, json_line
+from edgeinfer.app.server.objects import Record, chat_logprobs, json_line, notices_record
 from edgeinfer.app.server.streaming import Wire, streaming
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class AnswerFrame:
         """The last part of an answer, or a complete one. What was left out of the prompt is told beside."""
         reason = "length" if stats.finish_reason == "length" else "stop"
         record = {**self.record(content, done=True), "done_reason": reason, **self.durations(), **_counts(stats)}
-        return {**record, "notices": list(stats.notices)} if stats.notices else record
+        return {**record, **notices_record([stats])}
 
     def durations(self) -> Record:
         """Nanoseconds since the request came, and until the model was there."""

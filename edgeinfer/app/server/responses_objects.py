@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from edgeinfer.app.server.objects import Record, usage_record
+from edgeinfer.app.server.objects import Record, notices_record, usage_record
 from edgeinfer.app.server.responses_schemas import Item, MessagePart, NamedChoice, ResponseRequest
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class ResponseObject:
             "total_tokens": counts["total_tokens"],
         }
         record = self.record("incomplete" if stats.finish_reason == "length" else "completed", output, usage)
-        return {**record, "notices": list(stats.notices)} if stats.notices else record
+        return {**record, **notices_record([stats])}
 
     def output(self, thoughts: str, content: str, calls: Sequence[ToolCall], *, is_cut: bool) -> list[Record]:
         """The output items; the last is incomplete if the answer was cut within it."""

@@ -23,6 +23,7 @@ from edgeinfer.app.server.objects import (
     Record,
     finish_reason,
     json_line,
+    notices_record,
     timings_record,
     timings_so_far,
 )
@@ -262,7 +263,7 @@ class ChunkWriter:
         """The last chunk of a choice, with its finish reason and timings."""
         reason = finish_reason(stats, n_calls)
         choice = {"index": number, **delta, "logprobs": logprobs, "finish_reason": reason}
-        return self._event(choice, timings=timings_record(stats))
+        return self._event(choice, timings=timings_record(stats), **notices_record([stats]))
 
     def end(self, usage: Record, stats: Stats) -> bytes:
         """The usage, if the request asked for it, with the timings of the first choice, and the end of the stream."""

@@ -92,17 +92,25 @@ async def test_an_answer_that_was_cut_short_is_continued_as_if_it_had_not_been(o
         assert llm.chat(chat, temperature=0.0, max_tokens=40, repeat_penalty=1.0).read() == whole
 
 
-@pytest.mark.parametrize("keeps_prefixes", [True, False])
-async def test_a_long_chat_goes_on_at_once_in_another_run(options: dict[str, object], keeps_prefixes: bool) -> None:
-    options = {**options, "prefix_cache": keeps_prefixes}
-    long = "Remember this: " + " ".join(f"box {number} holds {number * 7} stones." for number in range(60))
+LONG = "Remember this: " + " ".join(f"box {number} holds {number * 7} stones." for number in range(60))
+
+
+async def begin_long_chat(options: dict[str, object]) -> int:
+    """Begin a chat with a long question in a run of its own, and return its number."""
     with opened(options) as app:
         async with app.run_test(size=SIZE) as pilot:
             await ready(app, pilot)
-            await say(app, pilot, long)
+            await say(app, pilot, LONG)
             number = app.chat_screen.chat.number
             assert number is not None
             await pilot.press("ctrl+q")
+            return number
+
+
+@pytest.mark.parametrize("keeps_prefixes", [True, False])
+async def test_a_long_chat_goes_on_at_once_in_another_run(options: dict[str, object], keeps_prefixes: bool) -> None:
+    options = {**options, "prefix_cache": keeps_prefixes}
+    number = await begin_long_chat(options)
     with opened(options) as app:
         told: list[str] = []
         app.chat_screen.tell = lambda text, is_error=False: told.append(text)  # type: ignore[method-assign]
@@ -118,7 +126,7 @@ async def test_a_long_chat_goes_on_at_once_in_another_run(options: dict[str, obj
             assert figures is not None
             assert figures.n_cached >= max(n_restored - 1, 501)
             said = list(answers(app))
-    messages = [{"role": "user", "content": long}, {"role": "assistant", "content": said[0]}]
+    messages = [{"role": "user", "content": LONG}, {"role": "assistant", "content": said[0]}]
     messages.append({"role": "user", "content": "How many stones?"})
     with load(str(options["model"]), device="cpu") as llm:
         assert llm.chat(messages, temperature=0.0, max_tokens=40, repeat_penalty=1.0).read() == said[1]
@@ -126,14 +134,7 @@ async def test_a_long_chat_goes_on_at_once_in_another_run(options: dict[str, obj
 
 async def test_a_snapshot_of_an_earlier_version_is_read_once(options: dict[str, object], home: Path) -> None:
     """As of a model that kept no prefixes then, and does now."""
-    long = "Remember this: " + " ".join(f"box {number} holds {number * 7} stones." for number in range(60))
-    with opened({**options, "prefix_cache": False}) as app:
-        async with app.run_test(size=SIZE) as pilot:
-            await ready(app, pilot)
-            await say(app, pilot, long)
-            number = app.chat_screen.chat.number
-            assert number is not None
-            await pilot.press("ctrl+q")
+    number = await begin_long_chat({**options, "prefix_cache": False})
     assert len(list(home.rglob(f"*{ENDING}"))) == 1
     with opened({**options, "prefix_cache": True}) as app:
         told: list[str] = []

@@ -65,6 +65,25 @@ class SlotLane:
         self.closed = True
 
 
+class TurningLane(SlotLane):
+    """Moves token ids to other positions; `moves`: by how far, and how many."""
+
+    def __init__(self, n_pages: int, n_vocab: int = 64) -> None:
+        super().__init__(n_pages, n_vocab)
+        self.moves: list[tuple[int, int]] = []
+
+    @property
+    def capabilities(self) -> LaneCapabilities:  # type: ignore[override]
+        return LaneCapabilities(turning=self)
+
+    def turn_slots(
+        self, sources: np.ndarray, targets: np.ndarray, distance: int, n_unseen: int = 0, scale: float = 1.0
+    ) -> None:
+        assert not n_unseen
+        self.moves.append((distance, len(sources)))
+        self.copy_slots(sources, targets)
+
+
 class SlotDevice:
     """Compiles anything to a SlotLane."""
 

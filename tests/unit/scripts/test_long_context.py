@@ -133,7 +133,7 @@ def test_perplexity_divergence_and_facts(
     records = {record["mode"]: record for record in json.loads(capsys.readouterr().out)}
     assert list(records) == ["exact", "kv=100%", "kv=256", "window=256", "q8", "prefill=256"]
     for name, record in records.items():
-        assert (record["n_tokens"], record["n_scored"], len(record["needles"])) == (N_TOKENS, 32, 2)
+        assert (record["n_tokens"], record["n_scored"], len(record["facts"])) == (N_TOKENS, 32, 2)
         assert (record["mean_kl"] == 0) is (name in ("exact", "kv=100%"))
         assert record["mean_kl"] > -1e-6
     assert 0 < records["q8"]["mean_kl"] < min(records[name]["mean_kl"] for name in ("window=256", "prefill=256"))

@@ -18,6 +18,7 @@ from edgeinfer.app.server.objects import (
     Record,
     chat_logprobs,
     finish_reason,
+    notices_record,
     timings_record,
     tool_call_records,
     usage_record,
@@ -51,7 +52,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
         await read_all(followed, request)
         stats = state.answered(model, [each.stream for each in followed], body.id_slot, body.lora)
         choices = [_choice(number, each.stream, body, model) for number, each in enumerate(followed)]
-        told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0])}
+        told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0]), **notices_record(stats)}
         if body.verbose or state.options.shows_prompts:
             told["__verbose"] = {"prompt": model.llm.prompts.tokenizer.decode(followed[0].stream.prompt_ids)}
         return JSONResponse(envelope.record(choices, **told))

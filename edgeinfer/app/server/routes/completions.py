@@ -19,6 +19,7 @@ from edgeinfer.app.server.objects import (
     Envelope,
     Record,
     finish_reason,
+    notices_record,
     probabilities,
     timings_record,
     usage_record,
@@ -78,7 +79,8 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
             _choice(number, each.stream, echo, body, model)
             for number, (each, echo) in enumerate(zip(followed, echoes, strict=True))
         ]
-        return JSONResponse(envelope.record(choices, usage=_usage(stats, n), timings=timings_record(stats[0])))
+        told = {"usage": _usage(stats, n), "timings": timings_record(stats[0]), **notices_record(stats)}
+        return JSONResponse(envelope.record(choices, **told))
 
 
 def _check(body: CompletionRequest, n: int) -> None:
@@ -146,7 +148,9 @@ def _usage(stats: Sequence[Stats], n: int) -> Record:
     for part in parts[1:]:
         for key in ("prompt_tokens", "completion_tokens", "total_tokens"):
             total[key] += part[key]
-        total["prompt_tokens_details"]["cached_tokens"] += part["prompt_tokens_details"]["cached_tokens"]
+        details = total["prompt_tokens_details"]
+        for key, count in part["prompt_tokens_details"].items():
+            details[key] = details.get(key, 0) + count
     return total
 
 

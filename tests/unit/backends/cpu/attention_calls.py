@@ -26,7 +26,7 @@ from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.settings import KVKind
-from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, call
+from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, call, same_bits
 
 N_PAGES = 34
 """More than one bank, in each half."""
@@ -340,3 +340,11 @@ def tree(n_cached: list[int], parents: list[list[int]], tables: NDArray[np.int32
     zeros = np.zeros(len(rows), np.int32)
     batch = Batch(zeros, as_ints[0], as_ints[1], as_ints[2], zeros[:1])
     return Step(batch, as_ints[0], as_ints[3], as_ints[4], tables)
+
+
+def both_ways(pages: Pages, step: Step) -> np.ndarray:
+    """The result, after asserting that both ways of sharing the work and all worker pools give the same bits."""
+    result = pages.run(step, split=False)
+    for split, workers in ((True, 1), (False, 3), (True, 2), (True, 5)):
+        assert same_bits(pages.run(step, split, workers), result)
+    return result

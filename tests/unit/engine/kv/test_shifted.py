@@ -14,28 +14,9 @@ from edgeinfer.graph.step import PAGE, Int32s
 from tests.unit.engine.kv.test_kvcache import apply, make_batch
 from tests.unit.engine.kv.test_window_pages import N_PAGES as MANY_PAGES
 from tests.unit.engine.kv.test_window_pages import WINDOWS, WindowLane
-from tests.unit.engine.lane import SlotLane
+from tests.unit.engine.lane import SlotLane, TurningLane
 
 N_PAGES, N_CONTEXT = 12, 8 * PAGE
-
-
-class TurningLane(SlotLane):
-    """Moves token ids; `moves`: by how far, and how many."""
-
-    def __init__(self, n_pages: int = N_PAGES) -> None:
-        super().__init__(n_pages)
-        self.moves: list[tuple[int, int]] = []
-
-    @property
-    def capabilities(self) -> LaneCapabilities:
-        return LaneCapabilities(turning=self)
-
-    def turn_slots(
-        self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0, scale: float = 1.0
-    ) -> None:
-        assert not n_unseen
-        self.moves.append((distance, len(sources)))
-        self.copy_slots(sources, targets)
 
 
 class TurningWindowLane(WindowLane):
@@ -73,7 +54,7 @@ def sees(cache: KVCache, lane: SlotLane, sequence: int) -> list[int]:
 @pytest.mark.parametrize("n_before", [0, 5, PAGE, 2 * PAGE - 1])
 @pytest.mark.parametrize(("first", "n_tokens"), [(3, 200), (PAGE, PAGE), (100, 1), (0, 3 * PAGE + 9), (7, 0)])
 def test_tokens_continue_another_sequence(n_before: int, first: int, n_tokens: int) -> None:
-    cache, lane = KVCache(N_PAGES, N_CONTEXT), TurningLane()
+    cache, lane = KVCache(N_PAGES, N_CONTEXT), TurningLane(N_PAGES)
     donor, sequence = cache.create(), cache.create()
     text, own = list(range(1000, 1250)), list(range(2000, 2000 + n_before))
     read(cache, lane, donor, text)
@@ -91,7 +72,7 @@ def test_tokens_continue_another_sequence(n_before: int, first: int, n_tokens: i
 
 
 def test_what_does_not_fit_changes_nothing() -> None:
-    cache, lane = KVCache(N_PAGES, N_CONTEXT), TurningLane()
+    cache, lane = KVCache(N_PAGES, N_CONTEXT), TurningLane(N_PAGES)
     donor, sequence, other = (cache.create() for _ in range(3))
     shifted = ShiftedTokens(cache, lane, lane)
     read(cache, lane, donor, list(range(1000, 1300)))
@@ -111,7 +92,7 @@ def test_what_does_not_fit_changes_nothing() -> None:
 
 
 def test_a_signal_in_between_leaves_no_empty_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, lane = KVCache(N_PAGES, N_CONTEXT), TurningLane()
+    cache, lane = KVCache(N_PAGES, N_CONTEXT), TurningLane(N_PAGES)
     donor, sequence = cache.create(), cache.create()
     read(cache, lane, donor, list(range(1000, 1200)))
     read(cache, lane, sequence, [1, 2, 3])

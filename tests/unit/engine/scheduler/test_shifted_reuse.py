@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.executor import Executor
@@ -21,10 +20,9 @@ from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.shifted_reuse import REREAD
 from edgeinfer.engine.scheduler.step_driver import StepDriver
-from edgeinfer.graph.step import Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
-from tests.unit.engine.lane import SlotDevice
+from tests.unit.engine.lane import SlotDevice, TurningLane
 from tests.unit.engine.scheduler.served import N_VOCAB, CountingLane, Served, request, stream_of
 
 N_PAGES = 60
@@ -38,17 +36,8 @@ def tokenizer(tiny_model: Path) -> Tokenizer:
         return Tokenizer.from_metadata(file.metadata)
 
 
-class TurningLane(CountingLane):
-    """Moves token ids to other positions."""
-
-    @property
-    def capabilities(self) -> LaneCapabilities:
-        return LaneCapabilities(turning=self)
-
-    def turn_slots(
-        self, sources: Int32s, targets: Int32s, distance: int, n_unseen: int = 0, scale: float = 1.0
-    ) -> None:
-        self.copy_slots(sources, targets)
+class CountingTurningLane(CountingLane, TurningLane):
+    """Does both."""
 
 
 class Shifting(Served):
@@ -56,7 +45,7 @@ class Shifting(Served):
 
     def __init__(self, tokenizer: Tokenizer, n_pages: int = N_PAGES) -> None:
         super().__init__(tokenizer)
-        self.lane = TurningLane(n_pages)
+        self.lane = CountingTurningLane(n_pages)
         self.pool = Pool(Executor(SlotDevice(N_VOCAB), self.lane, Limits(1024, n_pages, 32, 8), "slots"))
         self.scheduler = Scheduler(self.pool)
         self.driver = StepDriver(self.scheduler)

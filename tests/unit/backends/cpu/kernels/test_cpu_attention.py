@@ -11,7 +11,7 @@ from edgeinfer.backends.cpu.memory.step import Lists, attention_tiles, direct_to
 from edgeinfer.graph.step import PAGE, Step, whole_blocks
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.settings import KVKind
-from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tables_of, tree
+from tests.unit.backends.cpu.attention_calls import Pages, Shape, both_ways, chain, tables_of, tree
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, SINGLE_KINDS, same_bits
 
 SHAPES = (
@@ -46,14 +46,6 @@ def shape(request: pytest.FixtureRequest) -> Shape:
 def kind(request: pytest.FixtureRequest) -> KVKind:
     found: KVKind = request.param
     return found
-
-
-def both_ways(pages: Pages, step: Step) -> np.ndarray:
-    """The result, after asserting that both ways of sharing the work and all worker pools give the same bits."""
-    result = pages.run(step, split=False)
-    for split, workers in ((True, 1), (False, 3), (True, 2), (True, 5)):
-        assert same_bits(pages.run(step, split, workers), result)
-    return result
 
 
 @pytest.mark.parametrize(

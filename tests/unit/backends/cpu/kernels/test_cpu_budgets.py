@@ -12,7 +12,7 @@ from edgeinfer.graph.budget import recent_and_best
 from edgeinfer.graph.step import PAGE, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.settings import KVKind
-from tests.unit.backends.cpu.attention_calls import LONGEST, Pages, Shape, chain, tables_of, tree
+from tests.unit.backends.cpu.attention_calls import LONGEST, Pages, Shape, both_ways, chain, tables_of, tree
 from tests.unit.backends.cpu.kernel_calls import same_bits
 from tests.unit.backends.cpu.kernels.test_cpu_attention import BRANCHING, PATHS
 
@@ -44,14 +44,6 @@ def within(step: Step, *budgets: int) -> Step:
     """The step with budgets: one for all tokens, or one for each."""
     found = np.resize(np.array(budgets, np.int32), len(step.batch.tokens))
     return replace(step, batch=replace(step.batch, budgets=found))
-
-
-def both_ways(pages: Pages, step: Step) -> np.ndarray:
-    """The result, after asserting that ways of sharing the work and worker pools give the same bits."""
-    result = pages.run(step, split=False)
-    for split, workers in ((True, 1), (False, 3), (True, 2), (True, 5)):
-        assert same_bits(pages.run(step, split, workers), result)
-    return result
 
 
 def check_choice(pages: Pages, step: Step) -> None:
