@@ -109,7 +109,8 @@ def main() -> None:
         first = first or found["tokens"]
         in_file = "" if found["file"] is None else f" ({found['file'] / 1e6:.0f} of them pages of the file)"
         print(
-            f"{kv_ram:8} prompt of {found['n_prompt']} {found['prefill']:7.1f} tok/s, answer {found['decode']:.1f} tok/s, "
+            f"{kv_ram:8} prompt of {found['n_prompt']} {found['prefill']:7.1f} tok/s, "
+            f"answer {found['decode']:.1f} tok/s, "
             f"at most {found['peak'] / 1e6:.0f} MB{in_file}; read {found['read'] / 1e6:.0f} MB, "
             f"written {found['written'] / 1e6:.0f} MB; {'same' if found['tokens'] == first else 'OTHER'} tokens",
             flush=True,
