@@ -108,13 +108,13 @@ def main() -> None:
         found = child(kv_ram)
         first = first or found["tokens"]
         in_file = "" if found["file"] is None else f" ({found['file'] / 1e6:.0f} of them pages of the file)"
-        print(
-            f"{kv_ram:8} prompt of {found['n_prompt']} {found['prefill']:7.1f} tok/s, "
-            f"answer {found['decode']:.1f} tok/s, "
-            f"at most {found['peak'] / 1e6:.0f} MB{in_file}; read {found['read'] / 1e6:.0f} MB, "
-            f"written {found['written'] / 1e6:.0f} MB; {'same' if found['tokens'] == first else 'OTHER'} tokens",
-            flush=True,
+        said = (
+            f"{kv_ram:8} prompt of {found['n_prompt']} {found['prefill']:.1f} tok/s, answer {found['decode']:.1f} tok/s"
         )
+        peak = f"at most {found['peak'] / 1e6:.0f} MB{in_file}"
+        disk = f"read {found['read'] / 1e6:.0f} MB, written {found['written'] / 1e6:.0f} MB"
+        same = "same" if found["tokens"] == first else "OTHER"
+        print(f"{said}; {peak}; {disk}; {same} tokens", flush=True)
 
 
 if __name__ == "__main__":
