@@ -80,6 +80,7 @@ ADD_TO_PARTS = Kernel("add_to_parts", _source("parts", "add_to_parts"), part_rec
 GATED_HEADS = Kernel("gated_heads", _source("parts", "gated_heads"), part_records.PARTS)
 MATCH_MAGNITUDE = Kernel("match_magnitude", _source("spread", "match_magnitude"), part_records.MATCH_MAGNITUDE)
 KEEP_HIGHEST = Kernel("keep_highest", _source("spread", "keep_highest"), part_records.KEEP_HIGHEST)
+CHOOSE_CHUNKS = Kernel("choose_chunks", _source("attention.choice", "choose_chunks"), attention_records.ATTENTION)
 FIND_PEAKS = Kernel("find_peaks", _source("rows", "find_peaks"), records.PEAKS)
 TAKE_OUTPUTS = Kernel("take_outputs", _source("rows", "take_outputs"), records.TAKE_OUTPUTS)
 JOIN_HEADS = Kernel("join_heads", _source("attention.rotary", "join_heads"), records.JOIN_HEADS)
@@ -159,11 +160,11 @@ def _attention_isa(layout: PageLayout, isa_name: str) -> tuple[str, str]:
     return f"{layout.kind}-{isa_name}", isa_name
 
 
-def choose_chunks(layout: PageLayout) -> Kernel:
-    """The kernel that chooses chunks within budgets, for a kind of pages."""
+def choose_chunks(layout: PageLayout) -> tuple[Kernel, Kernel]:
+    """The kernels that choose chunks within budgets, for a kind of pages: one scores, the other ranks."""
     rotates = _rounded(layout.kind) and "rotated"
-    name = "choose_chunks" if rotates is None else "choose_chunks-rotated"
-    return Kernel(name, _source("attention.choice", "choosing", (rotates,)), attention_records.ATTENTION)
+    name = "score_chunks" if rotates is None else "score_chunks-rotated"
+    return Kernel(name, _source("attention.choice", "scoring", (rotates,)), attention_records.ATTENTION), CHOOSE_CHUNKS
 
 
 def choose_for_blocks(layout: PageLayout, isa_name: str) -> Kernel:

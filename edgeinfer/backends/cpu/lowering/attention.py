@@ -138,10 +138,12 @@ class AttentionLowering:
         args["choice"], args["choice_stride"] = address(scratch), scratch.shape[1]
         own, kept, choice = (frozenset({name}) for name in (op.out, "attention partials", "attention choice"))
         kernels = catalogue.attention(pool.layout, self._isa_name, chosen=True)
+        scoring, choosing = catalogue.choose_chunks(pool.layout)
         block_lists, calls = self._block_lists(op, args, reads)
         return [
             *calls,
-            Call(catalogue.choose_chunks(pool.layout), args, NOTHING, choice, "by lists", frozenset({op.query})),
+            Call(scoring, args, NOTHING, choice, "by parts of lists", frozenset({op.query})),
+            Call(choosing, args, NOTHING, choice, "by lists", choice),
             Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads | choice | block_lists),
             Call(kernels.by_chunk, args, NOTHING, kept, "by listed chunks", reads | choice),
             Call(kernels.join, args, NOTHING, own, "by tiles", kept | choice),  # this or `by_tile` writes `out`

@@ -166,7 +166,7 @@ def all_kernels(isa_name: str) -> list[Kernel | CompiledFunction]:
         layout = PageLayout(kind, 1, 1)
         chosen = catalogue.attention(layout, isa_name, chosen=True)
         found += [*usual_kernels(kind, isa_name, types), catalogue.store_kv(layout), catalogue.summarise_pages(kind)]
-        found += [catalogue.choose_chunks(layout), chosen.by_tile, chosen.by_chunk, chosen.join]
+        found += [*catalogue.choose_chunks(layout), chosen.by_tile, chosen.by_chunk, chosen.join]
         found.append(catalogue.turn_keys(kind))
         found.append(catalogue.choose_for_blocks(layout, isa_name))
     return list({kernel.name: kernel for kernel in found}.values())

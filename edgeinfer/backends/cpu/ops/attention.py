@@ -22,7 +22,7 @@ def _kernels(choice: KernelChoice, place: int, op: Attention, target: KernelTarg
     found = [kernels.by_tile, kernels.by_chunk, kernels.join]
     if target.budgets and op.window is None:
         chosen = catalogue.attention(layout, target.isa_name, chosen=True)
-        found += [catalogue.choose_chunks(layout), chosen.by_tile, chosen.by_chunk, chosen.join]
+        found += [*catalogue.choose_chunks(layout), chosen.by_tile, chosen.by_chunk, chosen.join]
     if op.block_budget is not None:
         found.append(catalogue.choose_for_blocks(layout, target.isa_name))
     return found

@@ -253,7 +253,7 @@ class Pages:
             **(self._within(step, workers) if within else {}),
         }
         kernels = catalogue.attention(layout, isa or RUNNABLE[0], chosen=within)
-        first = [catalogue.choose_chunks(layout)] if within else []
+        first = [*catalogue.choose_chunks(layout)] if within else []
         if budget is not None:
             fields |= self._choice(budget, workers)
             first.append(catalogue.choose_for_blocks(layout, isa or RUNNABLE[0]))

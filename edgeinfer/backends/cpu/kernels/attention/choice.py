@@ -2,10 +2,10 @@
 
 The twins are in `graph.budget`. Memory: a summary float16[2, key_padded] of a page and kv head, the highest number of
 each column, then the lowest, both drawn towards their middle. For the tokens of a pass, ranks int32[T, G, max_chunks]:
-the place of a chunk among those that a token sees, -1 for the others; for its tiles, lists int32[n_tiles, G,
+the place of a chunk among those that a token sees, -1 for the others (before that, scores float32); for its tiles, lists int32[n_tiles, G,
 1 + max_chunks]: how many chunks any of
 their tokens sees, then these in order; -1 in place of the number: all tokens see everything, and there are no ranks
-(not in small passes). Scratch of a worker: queries float32[H / G, 2, key_padded], their parts above and below zero, and
+(not in small passes). Scratch of a worker: queries float32[H / G, 2, key_padded], their parts above and below zero; then
 a heap of the best chunks so far, float32[max_chunks] and int32[max_chunks], the worst of them first.
 """
 
@@ -35,6 +35,8 @@ arguments_at, summarising_at = simd.record_at(ATTENTION), simd.record_at(SUMMARI
 layer_at = simd.record_at(SUMMARISED_LAYER)
 LAYER_BYTES = SUMMARISED_LAYER.itemsize
 LARGEST_HALF = 65504.0
+SCORES_AHEAD = 8
+"""Chunks between the one that is scored and the one whose summary is prefetched."""
 
 
 @simd.operation(simd.FLOATS, simd.ADDRESS, simd.INT, simd.INT)
@@ -194,42 +196,56 @@ def sink(scores, chunks, place, count):
 
 
 @inline
-def find_best(args, step, tile, kv_head, queries, recent, count, scores, chunks):
-    """Write the `count` best chunks from 1 up to `recent`, of which there are more, into the heap."""
-    repeats, last = args.heads // args.kv_heads, np.int64(count)
+def ranks_of(args, token, kv_head):
+    """The ranks of a token and kv head by chunk; scores before there are ranks."""
+    return args.ranks + (token * args.kv_heads + kv_head) * args.max_chunks * 4
+
+
+@inline
+def score_share(args, step, tile, kv_head, queries, first, stop, scores):
+    """Write the scores of chunks from `first` to before `stop`."""
+    repeats, n_bytes = args.heads // args.kv_heads, args.key_padded * 4
     table = step.tables + simd.load_int32(tile + ROW) * step.table_stride
     summaries = args.summaries + kv_head * args.summary_stride
-    for chunk in range(1, recent):
+    for chunk in range(first, stop):
+        if chunk + SCORES_AHEAD < stop:
+            ahead = simd.load_int32(args.places + 4 * simd.load_int32(table + 4 * (chunk + SCORES_AHEAD)))
+            for index in range(0, n_bytes, 64):
+                simd.prefetch(summaries + ahead * n_bytes + index)
         place = simd.load_int32(args.places + 4 * simd.load_int32(table + 4 * chunk))
-        found = score(args, queries, repeats, summaries + place * args.key_padded * 4)
+        simd.store_float(scores + 4 * chunk, score(args, queries, repeats, summaries + place * n_bytes))
+
+
+@inline
+def find_best(recent, count, found, scores, chunks):
+    """Write the `count` best chunks from 1 up to `recent`, of which there are more, into the heap."""
+    last = np.int64(count)
+    for chunk in range(1, recent):
+        each = simd.load_float(found + 4 * chunk)
         if chunk <= last:
-            simd.store_float(scores + 4 * chunk - 4, found)
+            simd.store_float(scores + 4 * chunk - 4, each)
             simd.store_int32(chunks + 4 * chunk - 4, chunk)
             if chunk == last:
                 for upper in range(last // 2):
                     sink(scores, chunks, last // 2 - 1 - upper, last)
-        elif found >= simd.load_float(scores):
-            simd.store_float(scores, found)
+        elif each >= simd.load_float(scores):
+            simd.store_float(scores, each)
             simd.store_int32(chunks, chunk)
             sink(scores, chunks, np.int64(0), last)
 
 
 @inline
-def rank_chunks(rotates, args, step, tile, token, kv_head, scratch):
+def rank_chunks(args, step, tile, token, kv_head, scratch):
     """Rank the chunks that a token sees."""
-    repeats, own = args.heads // args.kv_heads, simd.load_int32(step.positions + 4 * token) // CHUNK
+    own, ranks = simd.load_int32(step.positions + 4 * token) // CHUNK, ranks_of(args, token, kv_head)
     recent, count = simd.load_int32(step.recents + 4 * token), simd.load_int32(step.n_best + 4 * token)
-    ranks = args.ranks + (token * args.kv_heads + kv_head) * args.max_chunks * 4
+    chunks = scratch + args.max_chunks * 4
+    if count > 0:
+        find_best(recent, count, ranks, scratch, chunks)
     for chunk in range(1, recent):
         simd.store_int32(ranks + 4 * chunk, -1)
-    if count > 0:
-        for row in range(repeats):
-            cut_query(rotates, args, token, kv_head * repeats + row, scratch + row * args.key_padded * 8)
-        scores = scratch + repeats * args.key_padded * 8
-        chunks = scores + args.max_chunks * 4
-        find_best(args, step, tile, kv_head, scratch, recent, count, scores, chunks)
-        for place in range(count):
-            simd.store_int32(ranks + 4 * simd.load_int32(chunks + 4 * place), 0)
+    for place in range(count):
+        simd.store_int32(ranks + 4 * simd.load_int32(chunks + 4 * place), 0)
     rank = 0
     for chunk in range(own + 1):
         if chunk == 0 or chunk >= recent or simd.load_int32(ranks + 4 * chunk) == 0:
@@ -246,8 +262,7 @@ def list_chunks(args, tile, kv_head, listed):
     for chunk in range(simd.load_int32(tile + HIGHEST) // CHUNK + 1):
         is_seen = False
         for token in range(first, first + simd.load_int32(tile + N_TOKENS)):
-            ranks = args.ranks + (token * args.kv_heads + kv_head) * args.max_chunks * 4
-            is_seen = is_seen or simd.load_int32(ranks + 4 * chunk) >= 0
+            is_seen = is_seen or simd.load_int32(ranks_of(args, token, kv_head) + 4 * chunk) >= 0
         if is_seen:
             count += 1
             simd.store_int32(listed + 4 * count, chunk)
@@ -263,22 +278,42 @@ def has_budget(step, tile):
     return found
 
 
-def choosing(rotates: str | None) -> Callable[..., None]:
-    """The kernel that ranks and lists chunks: each task is a tile and a kv head. `rotates`: None for float16 pages."""
+def scoring(rotates: str | None) -> Callable[..., None]:
+    """The first kernel: each worker scores its share of the chunks of every token. `rotates`: None for float16 pages."""
 
-    def choose_chunks(pointer, worker, work_split):
+    def score_chunks(pointer, worker, work_split):
         args = arguments_at(pointer)
         step = step_at(args.step)
-        n_tasks, scratch = step.n_tiles * args.kv_heads, args.choice + worker * args.choice_stride
-        for task in range(share_start(work_split, worker, n_tasks), share_start(work_split, worker + 1, n_tasks)):
+        repeats, queries = args.heads // args.kv_heads, args.choice + worker * args.choice_stride
+        for task in range(step.n_tiles * args.kv_heads):
             tile, kv_head = step.tiles + task // args.kv_heads * TILE_INTS * 4, task % args.kv_heads
-            listed = args.lists + task * (1 + args.max_chunks) * 4
-            if step.split == 0 and not has_budget(step, tile):
-                simd.store_int32(listed, -1)
-                continue
             first = simd.load_int32(tile + FIRST)
             for token in range(first, first + simd.load_int32(tile + N_TOKENS)):
-                rank_chunks(rotates, args, step, tile, token, kv_head, scratch)
-            list_chunks(args, tile, kv_head, listed)
+                n_scored = simd.load_int32(step.recents + 4 * token) - 1
+                if simd.load_int32(step.n_best + 4 * token) == 0:
+                    continue
+                for row in range(repeats):
+                    target = queries + row * args.key_padded * 8
+                    cut_query(rotates, args, token, kv_head * repeats + row, target)
+                begin = 1 + share_start(work_split, worker, n_scored)
+                stop = 1 + share_start(work_split, worker + 1, n_scored)
+                score_share(args, step, tile, kv_head, queries, begin, stop, ranks_of(args, token, kv_head))
 
-    return choose_chunks
+    return score_chunks
+
+
+def choose_chunks(pointer, worker, work_split):
+    """The second kernel: each task is a tile and a kv head, whose chunks are ranked and listed."""
+    args = arguments_at(pointer)
+    step = step_at(args.step)
+    n_tasks, scratch = step.n_tiles * args.kv_heads, args.choice + worker * args.choice_stride
+    for task in range(share_start(work_split, worker, n_tasks), share_start(work_split, worker + 1, n_tasks)):
+        tile, kv_head = step.tiles + task // args.kv_heads * TILE_INTS * 4, task % args.kv_heads
+        listed = args.lists + task * (1 + args.max_chunks) * 4
+        if step.split == 0 and not has_budget(step, tile):
+            simd.store_int32(listed, -1)
+            continue
+        first = simd.load_int32(tile + FIRST)
+        for token in range(first, first + simd.load_int32(tile + N_TOKENS)):
+            rank_chunks(args, step, tile, token, kv_head, scratch)
+        list_chunks(args, tile, kv_head, listed)
