@@ -147,8 +147,8 @@ class LoadOptions:
     )
     reuse: Reuse = option(
         "exact",
-        "What of earlier texts is not read again: exact (the same beginning), or shifted (also text that stands "
-        "elsewhere now, as after a changed line; answers are approximate).",
+        "What of earlier texts is not read again: exact (the same beginning), or shifted (not exact: also text of this "
+        "process that stands elsewhere now, as after a changed line).",
         one_of(get_args(Reuse)),
     )
     threads: int | None = option(

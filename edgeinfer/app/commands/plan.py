@@ -55,13 +55,13 @@ class PlanFlags:
         str,
         typer.Option(
             "--schedule",
-            help="auto, cpu, accelerator, static, stream, rows, hetegen; of several sequences accelerator-only, "
-            "asymmetric, overlap, apex.",
+            help="auto, cpu, accelerator, static, stream, rows, hetegen; "
+            "of several sequences accelerator-only, asymmetric, overlap, apex.",
         ),
     ] = "auto"
-    goal: Annotated[
-        str, typer.Option("--goal", help="latency (of one sequence), throughput (of --batch), or quiet.")
-    ] = "latency"
+    goal: Annotated[str, typer.Option("--goal", help="latency (of one sequence), throughput (of --batch), quiet.")] = (
+        "latency"
+    )
 
 
 @takes_settings(

@@ -100,10 +100,18 @@ def _hashes(tokens: Sequence[int]) -> Hashes:
     powers = np.full(len(tokens), pow(FACTOR, -1, 1 << 64), np.uint64)
     powers[0] = 1
     np.multiply.accumulate(powers, out=powers)
-    mixed = np.array(tokens, np.int64).astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
+    mixed = _words(tokens).astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
     mixed ^= mixed >> np.uint64(32)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed * powers, dtype=np.uint64)])
     raised = np.full(n_windows, FACTOR, np.uint64)
     raised[0] = 1
     found: Hashes = (sums[WINDOW:] - sums[:n_windows]) * np.multiply.accumulate(raised)
     return found
+
+
+def _words(tokens: Sequence[int]) -> NDArray[np.int64]:
+    """Tokens as words of 64 bits; names of rows and of modules have more, of which a hash stands for all."""
+    try:
+        return np.array(tokens, np.int64)
+    except OverflowError:
+        return np.array([hash(token) for token in tokens], np.int64)

@@ -30,14 +30,8 @@ from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.output import Output, Waiter
 from edgeinfer.engine.scheduler.passes import BatchWork, SequenceLogits
 from edgeinfer.engine.scheduler.prompt_scores import PromptScores
-from edgeinfer.engine.scheduler.stats import (
-    DraftSpan,
-    FinishReason,
-    GenerationMeter,
-    RequestProgress,
-    Stats,
-    of_shifted,
-)
+from edgeinfer.engine.scheduler.shifted_reuse import of_shifted
+from edgeinfer.engine.scheduler.stats import DraftSpan, FinishReason, GenerationMeter, RequestProgress, Stats
 from edgeinfer.engine.scheduler.token_choice import Draws, TokenChooser, TokenLogprobs
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.allotment import AGED_S, Priority, checked, rank

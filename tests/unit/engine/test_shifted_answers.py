@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,12 @@ def anew(text: str, name: str = "llama-q8_0", n: int = 10, **options: Any) -> ob
         return asked(llm, text, n)[0]
 
 
-@pytest.mark.parametrize("kv", ["f16", "q8", "q4"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "kv"), [*((name, "f16") for name in FAMILIES), *product(FAMILIES[:3], ("q8", "q4")), (FAMILIES[3], "q8")]
+)
 def test_text_after_a_changed_line_is_taken_from_where_it_stood(name: str, kv: str) -> None:
-    expected = {text: anew(text, name, kv=kv) for text in (OLD, NEW)}
+    with opened(name, reuse="exact", kv=kv) as llm:
+        expected = {text: asked(llm, text)[0] for text in (OLD, NEW)}
     with opened(name, kv=kv) as llm:
         assert asked(llm, OLD) == (expected[OLD], 0, 0)
         _, n_cached, n_shifted = asked(llm, NEW)
@@ -195,3 +198,13 @@ def test_prompts_that_are_scored_are_exact() -> None:
         asked(llm, OLD)
         assert asked(llm, NEW)[2] > 300
         assert scored(llm) == expected
+
+
+def test_texts_with_modules_do_not_stand_in_the_way() -> None:
+    with opened() as llm:
+        module = llm.modules.add("rules", BODY[:200])
+        llm.complete(OLD, modules=["rules"], max_tokens=1).read()
+        asked(llm, OLD)
+        assert asked(llm, NEW)[2] > 300
+        assert asked(llm, NEW, reuse="exact")[0] == anew(NEW)
+        assert module in list(llm.modules)

@@ -65,12 +65,17 @@ class FiledLane(CpuLane):
         filed = self._kv.filed
         assert filed is not None
         self._filed = filed
-        self._launches = {kind: self._cut(calls, kind) for kind, calls in self._calls.items()}
+        self._launches: dict[PassKind, list[Launch]] = {}
         self._timing = Timing(0.0, ())
         self._turner = None if self._turner is None else PartwiseTurner(self._turner, filed)
 
-    def _cut(self, calls: list[tuple[Op, list[Call]]], kind: PassKind) -> list[Launch]:
+    def _launches_of(self, kind: PassKind) -> list[Launch]:
         """Launches, each of which begins where a layer in the file attends."""
+        if kind not in self._launches:
+            self._launches[kind] = self._cut(self._calls_of(kind), kind)
+        return self._launches[kind]
+
+    def _cut(self, calls: list[tuple[Op, list[Call]]], kind: PassKind) -> list[Launch]:
         starts: list[tuple[int | None, bool, int | None]] = [(None, False, None)]
         runs: list[list[Call]] = [[]]
         for op, its_calls in calls:
@@ -97,7 +102,7 @@ class FiledLane(CpuLane):
         self._start(step)
         reading = PageReading(step)
         seconds, busy = 0.0, [0.0] * len(self.work_split.workers)
-        for launch in self._launches[PassKind.of(step)]:
+        for launch in self._launches_of(PassKind.of(step)):
             if launch.layer is not None:
                 self._bring(launch, launch.layer, reading)
             self._worker_pool.run(launch.tape, self.work_split)

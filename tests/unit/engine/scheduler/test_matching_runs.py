@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeinfer.engine.requests.module_prompts import Module
 from edgeinfer.engine.scheduler import matching_runs as matching
 from edgeinfer.engine.scheduler.matching_runs import LEAST_RUN, MatchingRun, matching_runs
 
@@ -35,6 +36,14 @@ def test_what_follows_a_changed_line_is_one_run() -> None:
     old, new = text(20, 5), text(33, 6)
     assert found([*new, *BODY, 7], [[*old, *BODY, 8]]) == [MatchingRun(33, 933, 0, 20)]
     assert found([*new, *BODY], [[*old, *BODY]], first=40, stop=900) == [MatchingRun(40, 900, 0, 27)]
+
+
+def test_names_of_rows_and_modules_are_no_obstacle() -> None:
+    """They are negative numbers of many digits, which no word holds."""
+    names = Module("manual", tuple(range(200))).names
+    prompt = [*BODY[:300], 5, *names]
+    assert found(prompt, [[7, *names, *BODY]]) == [MatchingRun(0, 300, 0, 201), MatchingRun(301, 501, 0, 1)]
+    assert found(BODY, [[*names, 3], [4, *names, *BODY]]) == [MatchingRun(0, 900, 1, 201)]
 
 
 def test_several_holes_and_several_texts() -> None:

@@ -87,35 +87,37 @@ def watched(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
     return found
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("how", [{}, {"kv": "q8"}, {"kv": "q4"}], ids=str)
-def test_no_answer_changes(model: Path, home: Path, how: dict[str, Any], options: dict[str, Any]) -> None:
-    with opened(model, spec="off", **how) as llm:
-        plain = read(llm.complete(LONG, max_tokens=60, **options))
-    for spec in (2, 6, "on"):
-        with opened(model, spec=spec, verify_cost=FREE, self_draft=BUDGET, **how) as llm:
-            stream = llm.complete(LONG, max_tokens=60, **options)
-            assert read(stream) == plain
-            if spec != "on":  # which weighs what rounds take
-                assert n_proposed(stream) > 20
-                assert self_draft_of(llm).n_passes > 20
+@pytest.mark.parametrize(("kv", "specs"), [("f16", (2, 6, "on")), ("q8", (2,)), ("q4", (6,))])
+def test_no_answer_changes(model: Path, home: Path, kv: str, specs: tuple[int | str, ...]) -> None:
+    with opened(model, spec="off", kv=kv) as llm:
+        plain = [read(llm.complete(LONG, max_tokens=60, **options)) for options in OPTIONS]
+    for spec in specs:
+        with opened(model, spec=spec, verify_cost=FREE, self_draft=BUDGET, kv=kv) as llm:
+            for options, expected in zip(OPTIONS, plain, strict=True):
+                n_before = self_draft_of(llm).n_passes
+                stream = llm.complete(LONG, max_tokens=60, **options)
+                assert read(stream) == expected
+                if spec != "on":  # which weighs what rounds take
+                    assert n_proposed(stream) > 20
+                    assert self_draft_of(llm).n_passes > n_before + 20
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("parallel", [2, 4])
 def test_answers_that_share_passes_are_drafted_in_one_batch(
-    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch, parallel: int, options: dict[str, Any]
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     texts = [LONG, f"a {LONG}", "a hen", f"then {LONG}"]  # of which one is too short
     with opened(model, spec="off") as llm:
         plain = [read(llm.complete(text, max_tokens=30, **options)) for text in texts]
     with opened(model, spec=4, self_draft=BUDGET, n_sessions=4) as llm:
         rounds = watched(llm, monkeypatch)
-        found = {each.number: each for each in llm.batch(texts, parallel=parallel, max_tokens=30, **options)}
-        assert [found[number].tokens for number in range(len(texts))] == plain
-        assert max(len(set(each.sequences.tolist())) for each in rounds) == min(parallel, 3)
-        assert {budget for each in rounds for budget in budgets_of(each)} == {BUDGET}
-        assert llm._pool.executor.n_free_pages >= 4
+        for parallel in (2, 4):
+            rounds.clear()
+            found = {each.number: each for each in llm.batch(texts, parallel=parallel, max_tokens=30, **options)}
+            assert [found[number].tokens for number in range(len(texts))] == plain
+            assert max(len(set(each.sequences.tolist())) for each in rounds) == min(parallel, 3)
+            assert {budget for each in rounds for budget in budgets_of(each)} == {BUDGET}
+            assert llm._pool.executor.n_free_pages >= 4
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, {"temperature": 1.0, "top_k": 6, "seed": 5}])
@@ -189,18 +191,19 @@ def test_texts_without_it_are_drafted_for_as_if_there_were_none(model: Path, hom
 
 
 @pytest.mark.parametrize("name", ["gemma3-q8_0.gguf", "lfm2-q8_0.gguf", "converted/qwen35-bf16.gguf"])
-@pytest.mark.parametrize("options", OPTIONS)
-def test_windows_and_states(name: str, options: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_and_states(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(DATA / name, spec="off") as llm:
         n_words = 420
         prompt = (llm.tokenize("the rain in the inn and a hen in the tin then ") * 60)[:n_words]
-        plain = read(llm.complete(llm.detokenize(prompt), max_tokens=80, **options))
+        plain = [read(llm.complete(llm.detokenize(prompt), max_tokens=80, **options)) for options in OPTIONS]
     with opened(DATA / name, spec=4, self_draft=BUDGET) as llm:
         rounds = watched(llm, monkeypatch)
-        with llm.session() as session:
-            stream = session.complete(llm.detokenize(prompt), max_tokens=80, **options)
-            assert read(stream) == plain
-        assert len(rounds) > 5
+        for options, expected in zip(OPTIONS, plain, strict=True):
+            rounds.clear()
+            with llm.session() as session:
+                stream = session.complete(llm.detokenize(prompt), max_tokens=80, **options)
+                assert read(stream) == expected
+            assert len(rounds) > 5
 
 
 def state_of(llm: LLM) -> tuple[object, ...]:
