@@ -27,10 +27,10 @@ from edgeinfer.engine.requests.drafting import (
 )
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.cached import CachedSequence
+from edgeinfer.engine.scheduler.matching_runs import of_shifted
 from edgeinfer.engine.scheduler.output import Output, Waiter
 from edgeinfer.engine.scheduler.passes import BatchWork, SequenceLogits
 from edgeinfer.engine.scheduler.prompt_scores import PromptScores
-from edgeinfer.engine.scheduler.shifted_reuse import of_shifted
 from edgeinfer.engine.scheduler.stats import DraftSpan, FinishReason, GenerationMeter, RequestProgress, Stats
 from edgeinfer.engine.scheduler.token_choice import Draws, TokenChooser, TokenLogprobs
 from edgeinfer.models.text import Tokenizer

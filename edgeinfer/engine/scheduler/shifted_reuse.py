@@ -93,10 +93,3 @@ class ShiftedReuse:
             except DoesNotFit:
                 if not self._pool.make_room((cached, holder)):
                     return
-
-
-def of_shifted(n_tokens: int) -> tuple[str, ...]:
-    """What there is to tell of an answer for whose prompt so many tokens were taken from other positions."""
-    if not n_tokens:
-        return ()
-    return (f"the answer is approximate: {n_tokens} tokens of the prompt were read elsewhere, after another text",)
