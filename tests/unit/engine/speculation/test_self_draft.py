@@ -16,6 +16,7 @@ from edgeinfer.engine.speculation.draft_rounds import DraftRounds
 from edgeinfer.engine.speculation.self_draft import LEAST_DEPTH, USUAL_BUDGET, SelfDraft
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit
 from edgeinfer.graph.step import Batch, Floats
+from edgeinfer.load_options import LoadOptions
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import DATA
 from tests.head_files import write_with_head
@@ -37,8 +38,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(path: Path, **how: Any) -> LLM:
-    """A model with a long context; `how`: other options."""
-    return load(path, **{"device": "cpu", "threads": 1, "n_context": CONTEXT, **how})
+    """A model with a long context that may draft for itself; `how`: other options."""
+    return load(path, **{"device": "cpu", "threads": 1, "n_context": CONTEXT, "self_draft": "auto", **how})
 
 
 def self_draft_of(llm: LLM) -> SelfDraft:
@@ -326,6 +327,15 @@ def test_what_cannot_be_is_refused(model: Path, home: Path, how: dict[str, Any],
 def test_where_it_is_not_used(model: Path, home: Path, how: dict[str, Any]) -> None:
     with opened(model, **{"n_context": 4096, **how}) as llm:
         assert llm.drafts is None or llm.drafts.draft_model is None
+
+
+def test_it_is_used_only_if_it_is_asked_for(model: Path, home: Path) -> None:
+    assert LoadOptions().self_draft == "off"
+    with load(model, device="cpu", threads=1, n_context=4096) as llm:
+        assert llm.drafts is None or llm.drafts.draft_model is None
+        assert not llm._pool.executor.limits.budgets
+    with opened(model, n_context=4096) as llm:
+        self_draft_of(llm)
 
 
 def test_it_takes_the_place_of_a_head_in_the_file_if_it_is_asked_for(tmp_path: Path, home: Path) -> None:
