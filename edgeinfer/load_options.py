@@ -125,7 +125,7 @@ class LoadOptions:
         several="repeated",
     )
     self_draft: SelfDraftBudget = option(
-        "auto",
+        "off",
         "Draft for long texts with the model itself, attending to N cached tokens: auto, off, or N; changes no token.",
         self_draft_choice,
         "auto|off|N",

@@ -14,6 +14,7 @@ import psutil
 from edgeinfer.backends.base import Limits, kind_of, require_kv
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.errors import BadGGUF, BadSetting
+from edgeinfer.graph.budget import most_together
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import SLOTS_IN_PASS, Windows
 from edgeinfer.graph.ops.attention import Attention
@@ -190,3 +191,18 @@ def unknown_need(metadata: Metadata, tensors: Mapping[str, TensorInfo], limits: 
     per_token = int(numbers * KV_ELEMENT_BYTES[limits.kv])
     weight_bytes = sum(info.nbytes for info in tensors.values())
     return MemoryNeed(weight_bytes, per_token, per_token * PAGE * limits.n_pages, 0, limits.n_context)
+
+
+def n_together(limits: Limits, n_cached: int, n_tokens: int, n_missing: int, n_prompt: int) -> int:
+    """How many of `n_tokens` a pass should read, of `n_missing`, for its bits not to depend on what it reads.
+
+    Up to the end of a block, if blocks matter. Tokens after the prompt, if they have a budget: only as many as see no
+    more of each other than alone.
+    """
+    n_more = (n_cached + n_tokens) % PAGE
+    if limits.whole_blocks and n_more < n_tokens < n_missing:
+        n_tokens -= n_more
+    if limits.kv_budget and n_cached + n_tokens > n_prompt:
+        n_most = n_prompt - n_cached if n_cached < n_prompt else most_together(n_cached, limits.kv_budget)
+        n_tokens = min(n_tokens, n_most)
+    return n_tokens

@@ -14,12 +14,12 @@ import numpy as np
 
 from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.kv.limits import n_together
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.requests.drafting import Draft, RowReader
 from edgeinfer.engine.requests.prompt_rows import ROW, MixedPrompt, n_common
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed, UnsupportedModel
-from edgeinfer.graph.budget import most_together
-from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s, whole_blocks
+from edgeinfer.graph.step import Batch, Floats, Int32s, whole_blocks
 from edgeinfer.models.trained_heads import HIDDEN
 from edgeinfer.offload.weights import WeightReads
 
@@ -117,19 +117,8 @@ class CachedSequence:
         return self.pool.executor.limits.max_outputs
 
     def n_together(self, n_tokens: int, n_missing: int, n_prompt: int) -> int:
-        """How many of `n_tokens` a pass should read, of `n_missing`, for its bits not to depend on what it reads.
-
-        Up to the end of a block, if blocks matter. Tokens after the prompt, if they have a budget: only as many as see
-        no more of each other than alone.
-        """
-        limits, n_cached = self.pool.executor.limits, len(self._tokens)
-        n_more = (n_cached + n_tokens) % PAGE
-        if limits.whole_blocks and n_more < n_tokens < n_missing:
-            n_tokens -= n_more
-        if limits.kv_budget and n_cached + n_tokens > n_prompt:
-            n_most = n_prompt - n_cached if n_cached < n_prompt else most_together(n_cached, limits.kv_budget)
-            n_tokens = min(n_tokens, n_most)
-        return n_tokens
+        """As `limits.n_together`, after its cached tokens."""
+        return n_together(self.pool.executor.limits, len(self._tokens), n_tokens, n_missing, n_prompt)
 
     @property
     def is_full(self) -> bool:

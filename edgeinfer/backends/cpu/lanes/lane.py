@@ -16,7 +16,6 @@ from edgeinfer.backends.base import Limits, OpSeconds, Timing, WorkSplit
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.lanes.summarising import PageSummarising
-from edgeinfer.backends.cpu.layout.attention_records import ATTENTION
 from edgeinfer.backends.cpu.layout.padding import heads_of, learned_positions, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import slot_copying
 from edgeinfer.backends.cpu.lowering.fusion import Sections
@@ -26,7 +25,7 @@ from edgeinfer.backends.cpu.memory.sequences import CpuKV, CpuWindows
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Embedding
 from edgeinfer.backends.cpu.memory.turning import CpuKeyTurner
-from edgeinfer.backends.cpu.workers.prefetch import choose_ahead
+from edgeinfer.backends.cpu.workers.prefetch import choose_ahead, may_prefetch, prefetches_like
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.timing import call_times, op_times, overhead
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
@@ -237,10 +236,10 @@ class CpuLane:
     def _made(self, kind: PassKind, unused: frozenset[int] = frozenset()) -> list[tuple[Op, list[Call]]]:
         """Calls without these LoRA adapters, which prefetch as those do that were made with the lane."""
         before = [call for _, calls in self._calls[PassKind(kind.alone)] for call in calls]
-        ahead = {_reader(call): call.arguments["ahead"] for call in before if _asks(call)}
+        ahead = {prefetches_like(call): call.arguments["ahead"] for call in before if may_prefetch(call)}
         found = self._lowering.calls(kind.alone, unused, within=kind.within)
-        for call in filter(_asks, (call for _, calls in found for call in calls)):
-            call.arguments["ahead"] = ahead.get(_reader(call), 0)
+        for call in filter(may_prefetch, (call for _, calls in found for call in calls)):
+            call.arguments["ahead"] = ahead.get(prefetches_like(call), 0)
         return found
 
     def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
@@ -382,18 +381,6 @@ class CpuLane:
         self.states = self._lowering.states.run = self._turner = None
         del self._lowering, self._packed, self._advance_tape, self._summaries
         del self._embedding, self._embedded, self._tables, self._hidden, self._one_logits, self._every_logits
-
-
-def _asks(call: Call) -> bool:
-    """Whether a call may prefetch."""
-    return "ahead" in (call.arguments.dtype.names or ())
-
-
-def _reader(call: Call) -> int | str:
-    """What calls that prefetch alike have in common: the place of their weights, or else what they read otherwise."""
-    if "weights" in (call.arguments.dtype.names or ()):
-        return int(call.arguments["weights"][0])
-    return "keys and values" if call.arguments.dtype == ATTENTION else call.kernel.name
 
 
 def _embedding(spec: ModelSpec) -> Embed | None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 
 from edgeinfer.backends.base import WorkSplit
+from edgeinfer.backends.cpu.layout.attention_records import ATTENTION
 from edgeinfer.backends.cpu.layout.chosen_records import EXPERT_PRODUCTS
 from edgeinfer.backends.cpu.layout.records import A_UNIT, PRODUCT
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
@@ -37,7 +38,7 @@ def choose_ahead(calls: Sequence[Call], worker_pool: WorkerPool, library: Kernel
 
     Returns whether any product does. Products too small to measure follow the others, or prefetch.
     """
-    asking = [call for call in calls if "ahead" in (call.arguments.dtype.names or ())]
+    asking = [call for call in calls if may_prefetch(call)]
     answers = {large: _pays(asking, large, worker_pool, library) for large in (False, True)}
     known = [answer for answer in answers.values() if answer is not None]
     for call in asking:
@@ -45,6 +46,18 @@ def choose_ahead(calls: Sequence[Call], worker_pool: WorkerPool, library: Kernel
         pays = known[0] if known and answers[large] is None else answers[large] is not False
         call.arguments["ahead"] = (DISTANCE if large else A_UNIT) if pays else 0
     return not known or any(known)
+
+
+def may_prefetch(call: Call) -> bool:
+    """Whether a call may prefetch."""
+    return "ahead" in (call.arguments.dtype.names or ())
+
+
+def prefetches_like(call: Call) -> int | str:
+    """What calls that prefetch alike have in common: the place of their weights, or else what they read otherwise."""
+    if "weights" in (call.arguments.dtype.names or ()):
+        return int(call.arguments["weights"][0])
+    return "keys and values" if call.arguments.dtype == ATTENTION else call.kernel.name
 
 
 def _pays(calls: Sequence[Call], large: bool, worker_pool: WorkerPool, library: KernelLibrary) -> bool | None:

@@ -21,7 +21,7 @@ from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.graph.step import PAGE
 from tests.adapter_files import write_adapter
 from tests.golden.goldens import DATA
-from tests.unit.engine.prefixes.test_prefix_store import Usage
+from tests.unit.engine.prefixes.stored import Usage
 from tests.waiting import until
 
 TEXT = "one two three four five six seven eight nine ten " * 14
