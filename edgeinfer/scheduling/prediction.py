@@ -60,6 +60,8 @@ class Plan:
         """The plan in one line."""
         workers = "1 worker" if self.n_workers == 1 else f"{self.n_workers} workers"
         where = "weights and KV cache in RAM"
+        if self.need.kv_file_bytes:
+            where = "weights and a part of the KV cache in RAM"
         if self.kept is not None:
             where = f"{self.kept.flash_bytes / 1e6:.0f} MB of weights a pass from disk, the others and KV cache in RAM"
         return f"all {self.n_stages} stages on {self.device} ({workers}), {where}"

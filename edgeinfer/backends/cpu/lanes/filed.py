@@ -196,7 +196,7 @@ class PageReading:
         pages = [self._tables[tiles[task // n_heads, ROW], lists[task, 1 + place]]]
         heads = [task % n_heads]
         everyone = np.arange(n_heads)
-        whole = np.unique(np.flatnonzero(counts < 0) // n_heads).tolist()
+        whole = sorted({number // n_heads for number, count in enumerate(counts.tolist()) if count < 0})
         texts = [self._tables[tiles[tile, ROW], : tiles[tile, HIGHEST] // PAGE + 1] for tile in whole]
         for each in (self._written, *texts):
             pages.append(np.repeat(each, n_heads))
