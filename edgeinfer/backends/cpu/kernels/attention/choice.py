@@ -2,11 +2,11 @@
 
 The twins are in `graph.budget`. Memory: a summary float16[2, key_padded] of a page and kv head, the highest number of
 each column, then the lowest, both drawn towards their middle. For the tokens of a pass, ranks int32[T, G, max_chunks]:
-the place of a chunk among those that a token sees, -1 for the others (before that, scores float32); for its tiles, lists int32[n_tiles, G,
-1 + max_chunks]: how many chunks any of
-their tokens sees, then these in order; -1 in place of the number: all tokens see everything, and there are no ranks
-(not in small passes). Scratch of a worker: queries float32[H / G, 2, key_padded], their parts above and below zero; then
-a heap of the best chunks so far, float32[max_chunks] and int32[max_chunks], the worst of them first.
+the place of a chunk among those that a token sees, -1 for the others; before that, float32 scores. For its tiles, lists
+int32[n_tiles, G, 1 + max_chunks]: how many chunks any of their tokens sees, then these in order; -1 in place of the
+number: all tokens see everything, and there are no ranks (not in small passes). Scratch of a worker: queries float32[H
+/ G, 2, key_padded], their parts above and below zero; then a heap of the best chunks so far, float32[max_chunks] and
+int32[max_chunks], the worst of them first.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def has_budget(step, tile):
 
 
 def scoring(rotates: str | None) -> Callable[..., None]:
-    """The first kernel: each worker scores its share of the chunks of every token. `rotates`: None for float16 pages."""
+    """The first kernel: workers share the chunks to score of every token. `rotates`: None for float16 pages."""
 
     def score_chunks(pointer, worker, work_split):
         args = arguments_at(pointer)
