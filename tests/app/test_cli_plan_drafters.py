@@ -17,6 +17,7 @@ from edgeinfer.engine.speculation.draft_model import draft_bytes
 from edgeinfer.engine.speculation.head_model import MOST_WAITING
 from edgeinfer.models.load import head_in, open_model
 from edgeinfer.scheduling.machine.topology import read_topology
+from edgeinfer.setting_values import SelfDraftBudget
 from edgeinfer.text_values import size_text
 from tests.golden.goldens import DATA
 from tests.head_files import write_assistant, write_eagle, write_with_head
@@ -131,8 +132,9 @@ def test_a_model_that_drafts_for_itself_takes_what_the_plan_says() -> None:
         same = ["plan", "-m", str(LLAMA), "--ctx", "4096", *arguments]
         return CliRunner().invoke(build_app(), same)
 
-    needs = []
-    for self_draft in ("off", "auto"):
+    wanted: tuple[SelfDraftBudget, ...] = ("off", "auto")
+    needs = list[int]()
+    for self_draft in wanted:
         with load(LLAMA, device="cpu", threads=1, n_context=4096, self_draft=self_draft) as llm:
             assert llm.info.need is not None
             needs.append(llm.info.need.total_bytes)

@@ -138,7 +138,7 @@ def test_budgets_that_cannot_be_are_refused(long_model: Path, value: str) -> Non
 @pytest.mark.parametrize("approx", ["prefill=256", "kv=192,prefill=256"])
 def test_slow_passes_are_of_whole_blocks_too(long_model: Path, approx: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few tokens a pass would have time for beside other answers."""
-    texts = [TEXT, TEXT[7:], "a short one", TEXT[:500]]
+    texts = [TEXT, TEXT[7:], "a short one", TEXT[3:900]]
     with opened(long_model, approx) as llm:
         alone = [bits(llm, text) for text in texts]
     monkeypatch.setattr(Pace, "seconds", lambda self, n_tokens: 0.01 * n_tokens)

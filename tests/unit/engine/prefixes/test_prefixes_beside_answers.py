@@ -197,7 +197,8 @@ def test_a_prompt_ends_within_a_page() -> None:
 
 def test_a_writer_that_fails_at_one_text_writes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the reason, and also if there was no thread for it."""
-    path, write, start, failed = DATA / "llama-q8_0.gguf", PrefixStore.write_pages, threading.Thread.start, []
+    path, write, start = DATA / "llama-q8_0.gguf", PrefixStore.write_pages, threading.Thread.start
+    failed = list[object]()
 
     def failing(store: PrefixStore, *given: object) -> bool:
         if not failed:
