@@ -76,7 +76,7 @@ def _entry(index: int, line: str, system: str | None) -> BatchEntry:
     for key in found:
         if key not in KEYS:
             near = get_close_matches(key, KEYS, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f"; did you mean {near[0]!r}?" if near else "."
             raise BadSetting(f"there is no key {key!r}{hint} There are: {', '.join(KEYS)}")
     name = found.get("id", index)
     if not isinstance(name, str | int):

@@ -319,7 +319,7 @@ def _fitting(
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         options = replace(options, spec="off")
     parts = (f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors, head))
-    notices += (*told_of(subject.approx), *parts, *map(str, adapters), *told_of_factors(spec, n_context))
+    notices += (*told_of(subject.approx, n_context), *parts, *map(str, adapters), *told_of_factors(spec, n_context))
     if options.device == AUTO_DEVICE:
         subject, limits, options, more = _held(subject, name, options, limits)
         require_weights_in_memory(name, limits)

@@ -101,8 +101,8 @@ class TextScorer:
         """
         self._pool.check_open()
         self._pool.check_writes()
-        if isinstance(options, str) or not options:
-            raise BadSetting("score takes a list of options, at least one; write [option]")
+        if isinstance(options, str) or not options or not all(isinstance(option, str) for option in options):
+            raise BadSetting("score takes a list of options, which are texts, at least one; write [option]")
         wanted, n_context = _wanted(top, lora), self.prompts.n_context
         before = self._before(prompt, wanted)
         joined = [self._joined(prompt, before, option) for option in options]

@@ -144,19 +144,20 @@ def refuse_thresholds(spec: ModelSpec, device: str) -> None:
         raise UnsupportedModel(f"{device} does not leave small activations out; --device cpu runs --approx")
 
 
-def told(approx: Approximation) -> tuple[str, ...]:
-    """What the user must be told about answers of a model of which something is left out."""
+def told(approx: Approximation, n_context: int) -> tuple[str, ...]:
+    """What the user must be told about answers of a model of which something is left out, for a context."""
     found: tuple[str, ...] = ()
     if approx.threshold is not None:
         threshold = f"{approx.threshold:g}"
         found += (f"approx {threshold}: activations of a magnitude below {threshold} count as zero, {NOT_EXACT}",)
-    if approx.kv is not None:
-        found += (f"approx kv={approx.kv}: tokens of answers attend to about {approx.kv} of those before, {NOT_EXACT}",)
-    if approx.prefill is not None:
-        found += (
-            f"approx prefill={approx.prefill}: blocks of long prompts attend to about {approx.prefill} of the tokens "
-            f"before, {NOT_EXACT}",
-        )
+    for name, budget, who in (
+        ("kv", approx.kv, "tokens of answers"),
+        ("prefill", approx.prefill, "blocks of long prompts"),
+    ):
+        if budget is not None and budget >= n_context:
+            found += (f"approx {name}={budget} leaves nothing out: the context has {n_context} tokens",)
+        elif budget is not None:
+            found += (f"approx {name}={budget}: {who} attend to about {budget} of the tokens before, {NOT_EXACT}",)
     return found
 
 

@@ -68,6 +68,7 @@ def test_a_budget_for_everything_changes_nothing(name: str) -> None:
     same = {"device": "cpu", "n_context": N_CONTEXT}
     with load(DATA / f"{name}.gguf", **same) as exact, load(DATA / f"{name}.gguf", approx="kv=2048", **same) as whole:
         assert answer(whole, LONG) == answer(exact, LONG)
+        assert "approx kv=2048 leaves nothing out: the context has 2048 tokens" in whole.info.notices
 
 
 def decoded(executor: Executor, tokens: np.ndarray, n_prompt: int, budget: int, size: int) -> np.ndarray:

@@ -43,7 +43,7 @@ def model_lines(
         f"{name}: {spec.architecture}, {facts.n_params / 1e6:.0f} M parameters, {counted(spec.n_layers, 'layer')}",
         *([] if here is None or fit.refusal else [f"plan      {_plan_line(here, planned)}"]),
     ]
-    lines += told(replace(approximation_of(spec), kv=facts.kv_budget))
+    lines += told(replace(approximation_of(spec), kv=facts.kv_budget), fit.need.n_context)
     kept = here.kept if here is not None else planned.kept if planned is not None else None
     lines.append(f"file      {size_text(facts.file_bytes)}")
     lines += [f"adapter   {size_text(size)} of it: {path} at scale {scale:g}" for path, scale, size in facts.adapters]

@@ -116,6 +116,8 @@ class NamedModules:
             )
         if not isinstance(text, str):
             raise BadSetting(f"the module {name} must be a text, not {type(text).__name__}")
+        if prefix is not None and not isinstance(prefix, str):
+            raise BadSetting(f"the prefix of the module {name} must be a text, not {type(prefix).__name__}")
         before = self._prefix() if prefix is None else self._tokenizer.encode(prefix)
         tokens = self._tokenizer.encode(text, add_special=False, parse_special=False, goes_on=bool(before))
         if not tokens:

@@ -63,6 +63,7 @@ def test_short_prompts_and_large_budgets_are_exact(long_model: Path) -> None:
         exact = bits(llm), bits(llm, short)
     with opened(long_model, "prefill=1024") as llm:
         assert (bits(llm), bits(llm, short)) == exact
+        assert llm.info.notices == ("approx prefill=1024 leaves nothing out: the context has 1024 tokens",)
     with opened(long_model) as llm:
         assert bits(llm, short) == exact[1]
 

@@ -279,8 +279,9 @@ def test_names_and_texts_are_checked(llm: LLM) -> None:
             llm.modules.add("a", MANUAL, temperature=temperature)  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="is empty"):
         llm.modules.add("a", "")
-    with pytest.raises(BadSetting, match="must be a text"):
-        llm.modules.add("a", b"text")  # type: ignore[arg-type]
+    for given in ({"text": b"text"}, {"text": MANUAL, "prefix": 5}):
+        with pytest.raises(BadSetting, match="must be a text"):
+            llm.modules.add("a", **given)  # type: ignore[arg-type]
     with pytest.raises(ContextOverflow, match="the context holds 1024"):
         llm.modules.add("long", MANUAL * 20)
     with pytest.raises(BadSetting, match="list of names"):
