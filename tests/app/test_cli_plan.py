@@ -29,7 +29,6 @@ from edgeinfer.scheduling.machine.catalogue import machine_names, machine_profil
 from edgeinfer.scheduling.machine.profile import Link
 from edgeinfer.scheduling.machine.topology import read_topology, usable_cores
 from edgeinfer.scheduling.prediction import MeasuredSpeeds, Predictor
-from edgeinfer.text_values import size_text
 from tests.adapter_files import write_adapter
 from tests.conftest import write_tiny_llama
 from tests.unit.scheduling.profiles import device, machine
@@ -372,18 +371,6 @@ def test_a_plan_that_does_not_fit_says_by_how_much(tiny):
     assert "KV cache" in result.stdout
     assert "too much" in result.stderr
     assert "would fit" in result.stderr
-
-
-def test_a_kv_cache_on_disk_counts_as_asked_for(tiny):
-    here = ("-m", str(tiny), "--approx", "kv=256")
-    whole, filed = planned(*here)["memory"], planned(*here, "--kv-ram", "100kB")["memory"]
-    assert whole["kv_file_bytes"] == 0
-    assert whole["kv_bytes"] - filed["kv_bytes"] == filed["kv_file_bytes"] - 100_000 > 0
-    text = run(*here, "--kv-ram", "100kB").stdout
-    assert f"(on disk {size_text(filed['kv_file_bytes'])})" in text
-    assert "a part of the KV cache in RAM" in text
-    refused = run("-m", str(tiny), "--kv-ram", "100kB")
-    assert (refused.exit_code, "with --approx kv=N" in refused.stderr) == (1, True)
 
 
 def test_a_header_alone_is_enough(tiny):

@@ -366,13 +366,14 @@ def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: MeasuredSpeeds,
         model_lines,
         placement_lines,
         speed_lines,
+        unpredicted,
     )
 
     planned = plans.planned
     lines = [*model_lines(name, plans.facts, shown, plans.fit, planned), *how.ram_lines]
     if planned is None:
         yield from lines
-        yield f"decode    {_unpredicted(plans.here, speeds)}"
+        yield f"decode    {unpredicted(plans.here, speeds)}"
         return
     lines += [*machine_lines(planned.profile), *core_lines(planned), *idle_lines(plans.facts.idle_drafting(planned))]
     lines += [f"refused   {planned.refused}"] if planned.refused else []
@@ -388,15 +389,6 @@ def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: MeasuredSpeeds,
     if len(rows) > room and assumed and not how.every_stage:
         assumed = [f"assumed   {len(planned.profile.assumptions)} figures of this machine: --verbose lists them"]
     yield from (*rows, *assumed)
-
-
-def _unpredicted(here: Plan, speeds: MeasuredSpeeds) -> str:
-    """What is known without a prediction."""
-    if speeds.decode_tok_s is not None:
-        return f"{speeds.decode_tok_s:.0f} tok/s (measured)"
-    if here.kept is not None:
-        return "not predicted, as the disk of this machine was not measured; edgeinfer probe does that"
-    return "not measured yet; edgeinfer run measures it"
 
 
 COMMAND = Command(plan)

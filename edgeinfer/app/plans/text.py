@@ -317,6 +317,15 @@ def measured_prompt(speeds: MeasuredSpeeds, n_prompt: int) -> str:
     return f" (measured {_rate(speeds.prefill_tok_s)} tok/s{length})"
 
 
+def unpredicted(here: Plan, speeds: MeasuredSpeeds) -> str:
+    """What is known without a prediction."""
+    if speeds.decode_tok_s is not None:
+        return f"{speeds.decode_tok_s:.0f} tok/s (measured)"
+    if here.kept is not None:
+        return "not predicted, as the disk of this machine was not measured; edgeinfer probe does that"
+    return "not measured yet; edgeinfer run measures it"
+
+
 def _rate(rate: float) -> str:
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 

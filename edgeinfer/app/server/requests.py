@@ -37,8 +37,6 @@ BiasEntry = Annotated[list[Bias | str | Literal[False]], Field(min_length=2, max
 Seed = Annotated[int, Field(ge=-1, lt=1 << 64)]
 Count = Annotated[int, Field(ge=1, lt=1 << 31)]
 ModelName = Annotated[str, Field(max_length=500)]
-
-
 NO_LIMIT = -1
 Limit = Annotated[int, Field(ge=NO_LIMIT, lt=1 << 31)]
 
