@@ -30,14 +30,7 @@ from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.output import Output, Waiter
 from edgeinfer.engine.scheduler.passes import BatchWork, SequenceLogits
 from edgeinfer.engine.scheduler.prompt_scores import PromptScores
-from edgeinfer.engine.scheduler.stats import (
-    DraftSpan,
-    FinishReason,
-    GenerationMeter,
-    RequestProgress,
-    Stats,
-    of_shifted,
-)
+from edgeinfer.engine.scheduler.stats import DraftSpan, FinishReason, GenerationMeter, RequestProgress, Stats
 from edgeinfer.engine.scheduler.token_choice import Draws, TokenChooser, TokenLogprobs
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.allotment import AGED_S, Priority, checked, rank
@@ -379,7 +372,7 @@ class ScheduledSequence:
 
     def _measured(self, finish_reason: FinishReason) -> Stats:
         request, truncated = self.request, bool(self.request.notices)
-        notices = request.notices + request.remarks + of_shifted(self.n_shifted)
+        notices = request.notices + request.remarks_on(self.n_shifted)
         if self._ran_full:
             truncated = True
             notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)

@@ -279,10 +279,3 @@ def spans_of(pieces: Sequence[str], sources: Sequence[str | None]) -> tuple[Draf
     sourced = zip_longest(pieces, sources[: len(pieces)])
     runs = groupby(((piece, source) for piece, source in sourced if piece), key=lambda pair: pair[1])
     return tuple(DraftSpan(sum(len(piece) for piece, _ in run), source) for source, run in runs)
-
-
-def of_shifted(n_tokens: int) -> tuple[str, ...]:
-    """What there is to tell of an answer for whose prompt so many tokens were taken from other positions."""
-    if not n_tokens:
-        return ()
-    return (f"the answer is approximate: {n_tokens} tokens of the prompt were read elsewhere, after another text",)
