@@ -109,7 +109,7 @@ def test_other_apis_have_the_field_too(http: httpx.Client, running: Running) -> 
         ({"modules": "rules"}, 400, "modules"),
         ({"modules": [""]}, 400, "modules"),
         ({"modules": ["rules"] * 60}, 400, "longer than the model's context"),
-        ({"messages": [{"role": "user", "content": [{"type": "module"}]}]}, 400, "[0] has no name of a module"),
+        ({"messages": [{"role": "user", "content": [{"type": "module"}]}]}, 400, "modules by their 'name'"),
         ({"messages": [{"role": "user", "content": [{"type": "module", "name": "x"}]}]}, 400, "there is no module 'x'"),
         (
             {"messages": [{"role": "assistant", "content": [{"type": "module", "name": "rules"}]}]},

@@ -380,8 +380,7 @@ def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
             for part in message.content:
                 value = {"text": part.text, MODULE: part.name}.get(part.type)
                 if value is None:
-                    told = {"text": "has no text", MODULE: "has no name of a module"}.get(part.type)
-                    told = told or f"is {part.type!r}; edgeinfer reads text parts and modules"
+                    told = f"is {part.type!r}; edgeinfer reads text parts, and modules by their 'name'"
                     raise unsupported(f"a part of messages[{number}] {told}", "messages")
                 parts.append((part.type, value))
             record["content"] = content_with_modules(parts) or one_text(value for _, value in parts)

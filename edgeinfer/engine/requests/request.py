@@ -154,6 +154,13 @@ class Request:
             return self.mixed.ids
         return None if self.modules is None else list(self.modules.ids)
 
+    def remarks_on(self, n_shifted: int) -> tuple[str, ...]:
+        """What there is to tell of an answer for which so many tokens of the prompt were taken from elsewhere."""
+        if not n_shifted:
+            return self.remarks
+        told = f"the answer is approximate: {n_shifted} tokens of the prompt were read elsewhere, after another text"
+        return (*self.remarks, told)
+
     def reader(self) -> AnswerReader | None:
         """A new reader of the answer; None if it has neither thoughts nor calls."""
         if self.tools is None and self.thoughts is None:

@@ -373,7 +373,7 @@ class ScheduledSequence:
 
     def _measured(self, finish_reason: FinishReason) -> Stats:
         request, truncated = self.request, bool(self.request.notices)
-        notices = request.notices + request.remarks + of_shifted(self.n_shifted)
+        notices = request.notices + request.remarks_on(self.n_shifted)
         if self._ran_full:
             truncated = True
             notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)
