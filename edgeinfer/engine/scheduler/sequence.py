@@ -27,7 +27,6 @@ from edgeinfer.engine.requests.drafting import (
 )
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.cached import CachedSequence
-from edgeinfer.engine.scheduler.matching_runs import of_shifted
 from edgeinfer.engine.scheduler.output import Output, Waiter
 from edgeinfer.engine.scheduler.passes import BatchWork, SequenceLogits
 from edgeinfer.engine.scheduler.prompt_scores import PromptScores
