@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import get_args
 
 import numpy as np
@@ -26,18 +27,27 @@ SHAPES = (
     Shape(8, 2, 24, cap=30.0, has_sinks=True),
     Shape(5, 5, 24, values=72),
 )
+CASES: tuple[tuple[Shape, KVKind], ...] = (
+    *((shape, "f16") for shape in SHAPES),
+    *product((SHAPES[1], SHAPES[4], SHAPES[6]), [kind for kind in get_args(KVKind) if kind != "f16"]),
+)
+"""All shapes for one kind of cache, and all kinds for some shapes."""
 
 
-@pytest.fixture(params=SHAPES, ids=str)
-def shape(request: pytest.FixtureRequest) -> Shape:
-    found: Shape = request.param
+@pytest.fixture(params=CASES, ids=str)
+def case(request: pytest.FixtureRequest) -> tuple[Shape, KVKind]:
+    found: tuple[Shape, KVKind] = request.param
     return found
 
 
-@pytest.fixture(params=get_args(KVKind))
-def kind(request: pytest.FixtureRequest) -> KVKind:
-    found: KVKind = request.param
-    return found
+@pytest.fixture
+def shape(case: tuple[Shape, KVKind]) -> Shape:
+    return case[0]
+
+
+@pytest.fixture
+def kind(case: tuple[Shape, KVKind]) -> KVKind:
+    return case[1]
 
 
 def within(step: Step, *budgets: int) -> Step:
@@ -124,6 +134,7 @@ def test_sequences_of_one_pass_do_not_see_each_other(library: KernelLibrary, sha
     assert same_bits(result[:12], pages.run(within(chain(440, 12, tables[:1]), 256), split=False))
 
 
+@pytest.mark.parametrize("kind", get_args(KVKind))
 def test_of_chunks_that_score_alike_the_later_ones_are_seen(library: KernelLibrary, kind: KVKind) -> None:
     pages, step = Pages(library, Shape(2, 1, 16), kind), within(chain(500, 1), 320)
     pages.fill(np.zeros_like(pages.keys), pages.values)
