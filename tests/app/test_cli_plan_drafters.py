@@ -138,12 +138,13 @@ def test_a_model_that_drafts_for_itself_takes_what_the_plan_says() -> None:
         with load(LLAMA, device="cpu", threads=1, n_context=4096, self_draft=self_draft) as llm:
             assert llm.info.need is not None
             needs.append(llm.info.need.total_bytes)
-    ways = (), ("--self-draft", "off"), ("--spec", "off"), ("--approx", "kv=512")
+    drafts = "--self-draft", "auto"
+    ways = drafts, (), (*drafts, "--spec", "off"), (*drafts, "--approx", "kv=512")
     found = {how: told("--json", *how) for how in ways}
     drafter_bytes = {how: json.loads(each.stdout)["model"]["drafter_bytes"] for how, each in found.items()}
-    assert drafter_bytes == {how: 0 if how else needs[1] - needs[0] for how in found}
+    assert drafter_bytes == {how: 0 if how != drafts else needs[1] - needs[0] for how in found}
     assert needs[1] - needs[0] > 4 * 4096 // 64
-    assert "to draft for long texts by itself; --self-draft off leaves it out" in told().stdout
+    assert "to draft for long texts by itself; --self-draft off leaves it out" in told(*drafts).stdout
     refused = told("--self-draft", "3000")
     assert refused.exit_code == 1
     assert "is not 2 times as long" in refused.output
