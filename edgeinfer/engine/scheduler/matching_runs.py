@@ -115,10 +115,3 @@ def _words(tokens: Sequence[int]) -> NDArray[np.int64]:
         return np.array(tokens, np.int64)
     except OverflowError:
         return np.array([hash(token) for token in tokens], np.int64)
-
-
-def of_shifted(n_tokens: int) -> tuple[str, ...]:
-    """What there is to tell of an answer for whose prompt so many tokens were taken from other positions."""
-    if not n_tokens:
-        return ()
-    return (f"the answer is approximate: {n_tokens} tokens of the prompt were read elsewhere, after another text",)

@@ -2,7 +2,7 @@
 
 In: a size, and which of the system's pages are about to be used. Out: bytes as a shared mapping. A page that has left
 comes back by itself when it is touched, with the same contents; `use` has pages read together, which is faster. The
-file has no name, so that a program that is killed leaves nothing behind, and all of its space is taken at once, so that
+file is unlinked, so that a program that is killed leaves nothing behind, and all of its space is taken at once, so that
 a full disk is found then. Only Linux can be told which pages leave memory. Knows nothing of keys and values.
 """
 
@@ -130,7 +130,7 @@ def _runs(numbers: Numbers) -> Iterator[tuple[int, int]]:
 
 
 def reserved_file(n_bytes: int) -> int:
-    """The descriptor of a new file without a name, private to this user, whose space is taken. Raises as `KVFile`."""
+    """The descriptor of a new unlinked file, private to this user, whose space is taken. Raises as `KVFile`."""
     folder = kv_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
