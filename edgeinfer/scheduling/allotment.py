@@ -28,7 +28,10 @@ SLOWED = 1.7
 STALL_S = 0.04
 """Time a pass may take in any case when it reads an interactive prompt: a stall too short to notice."""
 CHUNK_S = 0.1
-"""Time a pass may take without decoding interactive answers: how long a new interactive request has to wait."""
+"""Time a pass may take without decoding interactive answers: how long a new interactive request has to wait;"""
+CALM_CHUNK_S = 0.5
+"""and the time it may take if there was none for CALM_S: short passes read a prompt more slowly."""
+CALM_S = 30.0
 FIRST_CHUNK = 64
 """Tokens of a prompt read in a pass while the time of passes is unknown."""
 PATIENCE = 8
@@ -129,7 +132,8 @@ class Wish:
 class PassRoom:
     """Limits of a pass: tokens and outputs; `number` is the pass's own. `n_drafts`: tokens that prompts leave free.
 
-    `block`: prompts are read in blocks of so many tokens, at multiples of it; 0: in parts of any size.
+    `block`: prompts are read in blocks of so many tokens, at multiples of it; 0: in parts of any size. `chunk_s`: time
+    it may take without decoding interactive answers.
     """
 
     number: int
@@ -137,6 +141,7 @@ class PassRoom:
     max_outputs: int
     n_drafts: int = 0
     block: int = 0
+    chunk_s: float = CHUNK_S
 
 
 def allot(wishes: Sequence[Wish], pace: Pace, room: PassRoom) -> dict[int, int]:
@@ -214,8 +219,13 @@ def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: PassRoom, *, for_prom
     usual_s = pace.seconds(max(1, n_watched))
     if usual_s is None:
         return FIRST_CHUNK
-    least_s = CHUNK_S if not n_watched else STALL_S if for_prompt else 0.0
+    least_s = room.chunk_s if not n_watched else STALL_S if for_prompt else 0.0
     return pace.most_tokens(max(least_s, SLOWED * usual_s), room.max_tokens)
+
+
+def chunk_s(calm_s: float) -> float:
+    """The time a pass may take without decoding interactive answers, of which there was none for so many seconds."""
+    return CALM_CHUNK_S if calm_s >= CALM_S else CHUNK_S
 
 
 def checked(priority: Priority) -> Priority:

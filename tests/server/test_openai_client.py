@@ -239,7 +239,7 @@ def test_what_is_wrong_is_said_with_the_numbers(server: Running) -> None:
     with pytest.raises(openai.BadRequestError, match="messages"):
         client.chat.completions.create(model=MODEL, messages=[])
     parts = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
-    with pytest.raises(openai.APIStatusError, match="text parts and modules") as unsupported:
+    with pytest.raises(openai.APIStatusError, match="text parts, and modules") as unsupported:
         client.chat.completions.create(model=MODEL, messages=parts)
     assert unsupported.value.status_code == 400
 

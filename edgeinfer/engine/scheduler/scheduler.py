@@ -6,6 +6,7 @@ which thread calls it, `admission` which requests run. Source of the design: Orc
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 
@@ -20,7 +21,7 @@ from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.stats import PassCounts
 from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.graph.step import PAGE, Batch
-from edgeinfer.scheduling.allotment import Pace, PassRoom, Wish, allot
+from edgeinfer.scheduling.allotment import Pace, PassRoom, Wish, allot, chunk_s
 
 
 class Scheduler:
@@ -41,6 +42,7 @@ class Scheduler:
         self._drafts = PassDrafts(pool, self.admission, advances=self._advances)
         self._stopped = AnyStopped(self.admission.active)
         self.pace = Pace()
+        self._interactive_s = -math.inf  # when an interactive answer last ran
         self.counts = PassCounts()
 
     @property
@@ -153,6 +155,8 @@ class Scheduler:
     def _gather(self) -> dict[ScheduledSequence, Batch]:
         """The batches of the next pass, by answer."""
         active, limits = self.admission.active, self._limits
+        if any(each.is_interactive for each in active):
+            self._interactive_s = time.monotonic()
         if len(active) == 1 and active[0].work is None and active[0].is_wanted:
             (only,) = active
             self._ask_all([(only, limits.max_tokens)])
@@ -176,7 +180,7 @@ class Scheduler:
                 for number, each in enumerate(able)
             ]
             sizes = limits.max_tokens, limits.max_outputs, self._drafts.left_by_prompts, self._block
-            room = PassRoom(self.counts.passes, *sizes)
+            room = PassRoom(self.counts.passes, *sizes, chunk_s(now_s - self._interactive_s))
             given = allot(wishes, self.pace, room)
             self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
         return {sequence: sequence.work.batch for sequence in able if sequence.work is not None}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from edgeinfer.scheduling.allotment import (
     AGED_S,
+    CALM_CHUNK_S,
+    CALM_S,
     CHUNK_S,
     LEAST_CHUNK,
     MOST_STRANGE,
@@ -20,6 +23,7 @@ from edgeinfer.scheduling.allotment import (
     PassRoom,
     Wish,
     allot,
+    chunk_s,
     rank,
 )
 
@@ -175,6 +179,15 @@ def test_background_prompts_leave_room_for_somebody_to_come() -> None:
     slow = paced({1: 0.022, 64: 0.15, 256: 0.6})
     n_tokens = sum(allot([Wish(key, False, 5000, 0) for key in range(3)], slow, ROOM).values())
     assert slow.seconds(n_tokens) <= CHUNK_S < slow.seconds(n_tokens + 1)
+
+
+def test_background_prompts_are_read_in_larger_parts_while_nobody_comes() -> None:
+    slow, wishes = paced({1: 0.022, 64: 0.15, 256: 0.6}), [Wish(key, False, 5000, 0) for key in range(3)]
+    assert [chunk_s(calm_s) for calm_s in (0.0, CALM_S, math.inf)] == [CHUNK_S, CALM_CHUNK_S, CALM_CHUNK_S]
+    n_tokens = sum(allot(wishes, slow, replace(ROOM, chunk_s=CALM_CHUNK_S)).values())
+    assert slow.seconds(n_tokens) <= CALM_CHUNK_S < slow.seconds(n_tokens + 1)
+    watched = [Wish(3, True, 1, 0), *wishes]
+    assert allot(watched, slow, replace(ROOM, chunk_s=CALM_CHUNK_S)) == allot(watched, slow, ROOM)
 
 
 @dataclass
