@@ -35,12 +35,14 @@ DEEP_SIZES = (1, 2, 4, 8, 16)
 DEEP = 768
 QUICK_S = 0.02
 """Seconds; if a pass over one token takes longer, the model fits in no cache, and warming up changes little."""
-ROUNDS, FIRST_WARMING, WARMING, TIMED = 3, 16, 2, 3
-"""For a quick model: rounds over all sizes; warm-up passes for the first size and for others; timed passes per size.
-The caches need some passes to hold what the model reads, and more after the largest size of the round before. Passes of
-more than LARGE tokens are timed less often: that is accurate enough.
+ROUNDS, FIRST_WARMING, WARMING = 3, 16, 2
+"""For a quick model: rounds over all sizes; warm-up passes for the first size and for others. The caches need some
+passes to hold what the model reads, and more after the largest size of the round before. Passes of more than LARGE
+tokens are warmed up and measured less often: that is accurate enough.
 """
 LARGE = 8
+TIMED, LONG_S = 3, 0.15
+"""Timed passes per size, whose median counts; one of a size that takes more than LONG_S seconds."""
 HOPELESS = 9.0
 """If a pass costs this many times as much as one token, larger ones are not measured: they cannot pay."""
 FIRST_WEIGHT, WEIGHT = 1 / 6, 1 / 100
@@ -96,8 +98,9 @@ def _seconds(run: Callable[[int, int], float], sizes: Sequence[int], depth: int,
             if size > LARGE and last:
                 break
             n_warming = FIRST_WARMING if is_quick and size == 1 else WARMING if is_quick and size <= LARGE else 1
-            spent = [run(size, depth) for _ in range(n_warming + (TIMED if is_quick and size <= LARGE else 1))]
-            times[size] = min(statistics.median(spent[n_warming:]), times.get(size, math.inf))
+            warming = [run(size, depth) for _ in range(n_warming)]
+            spent = [run(size, depth) for _ in range(TIMED if warming[-1] < LONG_S else 1)]
+            times[size] = min(statistics.median(spent), times.get(size, math.inf))
             if times[size] > HOPELESS * times[1]:
                 break
     return {size: min(other_s for other, other_s in times.items() if other >= size) for size in times}

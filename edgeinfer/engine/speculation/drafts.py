@@ -35,6 +35,7 @@ from edgeinfer.engine.speculation.pass_trees import PassTrees
 from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST, MOST
 from edgeinfer.engine.speculation.session_drafts import DRAFT_MODEL, SessionDrafts
+from edgeinfer.engine.speculation.worth import SharedWorth
 from edgeinfer.graph.step import Int32s
 from edgeinfer.jit.code import CodeSource, CompiledFunction
 from edgeinfer.jit.library import KernelLibrary, open_library
@@ -84,7 +85,7 @@ class ModelDrafts:
     ) -> None:
         """`branches`: whether several drafted tokens may follow one token; if not, drafts are chains.
 
-        `may_rest`: passes of one text alone do without drafts while these do not pay.
+        `may_rest`: passes do without drafts while these do not pay by the clock.
         """
         self.library = library
         self.n_vocab = n_vocab
@@ -103,6 +104,7 @@ class ModelDrafts:
         library.prepare(loops_of(self.drafters), os.cpu_count() or 1, progress)
         self.look, self.learn = library.function(LOOK), library.function(LEARN)
         self._trees = PassTrees(library.function(GROW), costs, fixed=fixed is not None)
+        self.shared_worth = SharedWorth()
         self._is_measured = True
         """Whether the last pass had only texts of this."""
         self.tables: dict[str, Tables] = {key: drafter.open(n_vocab, library) for key, drafter in self.drafters.items()}
@@ -167,7 +169,9 @@ class ModelDrafts:
         self._is_measured = not room.n_others and not room.n_prompt
         if not self._is_measured:
             costs.begin()
-        elif self.fixed is None and costs.wants_single:
+        # whether a text alone in its pass has a draft was asked of it before
+        rests = self.may_rest and n_texts > 1 and self.shared_worth.begin(n_texts, judged=self._is_measured)
+        if self.fixed is None and (rests or (self._is_measured and costs.wants_single)):
             room = replace(room, n_tokens=n_texts)
         most = MOST if self.fixed is None else self.fixed
         self._suffix.reserve_ahead(n_texts)
@@ -196,6 +200,7 @@ class ModelDrafts:
     def observe(self, n_tokens: int, seconds: float) -> None:
         """Learn how long a pass over all tokens of the last drafts took, drafting included."""
         if self._is_measured:
+            self.shared_worth.ran()
             self.costs.observe(n_tokens, seconds - (0.0 if self._rounds is None else self._rounds.seconds))
 
     def remember(self, folder: DraftFolder, *, texts: bool) -> None:

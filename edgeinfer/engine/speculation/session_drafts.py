@@ -286,6 +286,7 @@ class SessionDrafts:
             self._chain.learn(walked.tokens, walked.draws)
         if seconds is not None:
             self._shared.observe(n_nodes, seconds)
+        self._shared.shared_worth.learnt(len(walked.tokens))
         self._n_passes += 1
         self._n_single += n_nodes == 1
         self._n_expected += self.expected

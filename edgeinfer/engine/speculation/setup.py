@@ -42,7 +42,7 @@ NOT_EXACT = (
 )
 FOR_TWO = 4
 """Number of cores from which on two processes compile loops."""
-COSTS_VERSION = 5
+COSTS_VERSION = 6
 """Increment when stored costs change their meaning."""
 LOOK_S = 0.2
 """Seconds between checks of how far compiling is."""

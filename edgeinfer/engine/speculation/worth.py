@@ -1,14 +1,16 @@
-"""Whether drafts pay at present: seconds a token with them and without, in passes of one text alone.
+"""Whether drafts pay at present: seconds a token with them and without, by the clock.
 
-In: the passes of a text: how many tokens each gave, how long it took with everything around it, and whether it had a
-draft. Out: whether the next pass should do without. Estimates of a draft's gain leave out what drafting itself costs
+In: passes of one text alone, or of so many texts: how many tokens each gave, how long it took with everything around
+it, and whether it had drafts. Out: whether the next pass should do without. Estimates of a draft's gain leave out what drafting itself costs
 between passes, which small models feel; here both are timed. A pass that was interrupted counts as a slow one.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections import deque
+from dataclasses import dataclass
 
 FIRST_JUDGED, MOST_JUDGED = 16, 128
 """Passes with drafts before they are judged: at first, and after they have paid several times."""
@@ -23,7 +25,7 @@ MOST_SLOW = 3.0
 
 
 class Worth:
-    """Judges the drafts of one text after another."""
+    """Judges the drafts of one text after another, or of the texts that share passes."""
 
     def __init__(self) -> None:
         self.begin()
@@ -31,7 +33,7 @@ class Worth:
     def begin(self) -> None:
         """A new text, in which other drafts may pay."""
         self._plain: deque[float] = deque(maxlen=PLAIN_KEPT)
-        self._drafted: list[tuple[int, float]] = []
+        self._drafted: list[tuple[float, float]] = []
         self._n_plain, self._n_judged, self._n_rest = 0, FIRST_JUDGED, FIRST_REST
 
     @property
@@ -39,8 +41,8 @@ class Worth:
         """Whether the next pass should have no draft."""
         return self._n_plain > 0
 
-    def note(self, n_tokens: int, seconds: float, *, drafted: bool) -> None:
-        """Note a pass that gave `n_tokens` tokens. `drafted`: there was a draft, of whatever size."""
+    def note(self, n_tokens: float, seconds: float, *, drafted: bool) -> None:
+        """Note a pass that gave each text `n_tokens` tokens on average. `drafted`: drafts of any size were allowed."""
         if drafted:
             self._drafted.append((n_tokens, seconds))
             if len(self._drafted) >= self._n_judged and not self._n_plain:
@@ -61,3 +63,52 @@ class Worth:
             self._n_judged, self._n_rest = min(2 * self._n_judged, MOST_JUDGED), FIRST_REST
         else:
             self._n_plain, self._n_judged, self._n_rest = self._n_rest, FIRST_JUDGED, min(2 * self._n_rest, MOST_REST)
+
+
+@dataclass(slots=True)
+class _SharedPass:
+    """A pass: its texts, whether they may have drafts, when drafting began, and what it gave."""
+
+    n_texts: int
+    drafted: bool
+    began_s: float
+    ended_s: float = 0.0
+    n_learnt: int = 0
+    n_tokens: int = 0
+    is_whole: bool = False
+
+
+class SharedWorth:
+    """Judges the drafts of passes that several texts share, by the number of texts.
+
+    A pass ends when all its texts have learned from it.
+    """
+
+    def __init__(self) -> None:
+        self._by_texts: dict[int, Worth] = {}
+        self._pass: _SharedPass | None = None
+
+    def begin(self, n_texts: int, *, judged: bool) -> bool:
+        """A pass begins; returns whether its texts should have no drafts. `judged`: it contains nothing else."""
+        self._settle()
+        rests = self._by_texts.setdefault(n_texts, Worth()).rests
+        self._pass = _SharedPass(n_texts, not rests, time.perf_counter()) if judged else None
+        return rests
+
+    def ran(self) -> None:
+        """The pass took place, with all its texts and without others."""
+        if self._pass is not None:
+            self._pass.is_whole = True
+
+    def learnt(self, n_tokens: int) -> None:
+        """A text has taken what the pass gave it."""
+        if self._pass is not None:
+            self._pass.n_learnt, self._pass.n_tokens = self._pass.n_learnt + 1, self._pass.n_tokens + n_tokens
+            self._pass.ended_s = time.perf_counter()
+
+    def _settle(self) -> None:
+        """Note the pass that is over."""
+        over, self._pass = self._pass, None
+        if over is not None and over.is_whole and over.n_learnt == over.n_texts:
+            mean, seconds = over.n_tokens / over.n_texts, over.ended_s - over.began_s
+            self._by_texts[over.n_texts].note(mean, seconds, drafted=over.drafted)

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pytest
 
-from edgeinfer.engine.speculation.worth import FIRST_JUDGED, FIRST_REST, MOST_REST, SAMPLE, Worth
+from edgeinfer.engine.speculation.worth import FIRST_JUDGED, FIRST_REST, MOST_REST, SAMPLE, SharedWorth, Worth
 
 PLAIN_S = 0.004
 
@@ -86,3 +86,63 @@ def test_a_new_text_begins_with_drafts() -> None:
     assert text.worth.rests
     text.worth.begin()
     assert not text.worth.rests
+
+
+@dataclass(slots=True)
+class Passes:
+    """Passes that several texts share, on a clock that they move; whether each had drafts."""
+
+    monkeypatch: pytest.MonkeyPatch
+    worth: SharedWorth = field(default_factory=SharedWorth)
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.monkeypatch.setattr("edgeinfer.engine.speculation.worth.time.perf_counter", lambda: self.now_s)
+
+    def go_on(self, n_passes: int, n_texts: int, n_tokens: int, seconds: float, *, beside: bool = False) -> list[bool]:
+        """Run passes that give `n_tokens` tokens with drafts in so many seconds; `beside`: they read a prompt too."""
+        found = []
+        for _ in range(n_passes):
+            rests = self.worth.begin(n_texts, judged=not beside)
+            self.now_s += PLAIN_S if rests else seconds
+            if not beside:
+                self.worth.ran()
+            for text in range(n_texts):
+                self.worth.learnt(1 if rests or text else n_tokens - n_texts + 1)
+            found.append(not rests)
+        return found
+
+
+def test_drafts_of_several_texts_rest_where_they_are_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch)
+    n_first = FIRST_JUDGED + SAMPLE
+    assert passes.go_on(n_first, 4, 5, 1.3 * PLAIN_S) == FIRST_JUDGED * [True] + SAMPLE * [False]
+    assert not any(passes.go_on(FIRST_REST, 4, 5, 1.3 * PLAIN_S))
+    assert all(passes.go_on(FIRST_JUDGED, 4, 5, 1.3 * PLAIN_S))  # they are tried again
+
+
+def test_drafts_of_several_texts_go_on_where_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sum(Passes(monkeypatch).go_on(1000, 4, 6, 1.3 * PLAIN_S)) > 970
+
+
+def test_each_number_of_texts_is_judged_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch)
+    passes.go_on(FIRST_JUDGED + SAMPLE + 1, 4, 5, 1.3 * PLAIN_S)
+    assert all(passes.go_on(FIRST_JUDGED, 2, 3, 1.3 * PLAIN_S))
+    assert not any(passes.go_on(FIRST_REST - 1, 4, 5, 1.3 * PLAIN_S))
+
+
+def test_passes_beside_prompts_are_not_judged_but_rest_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch)
+    assert all(passes.go_on(200, 4, 5, 9 * PLAIN_S, beside=True))
+    passes.go_on(FIRST_JUDGED + SAMPLE + 1, 4, 5, 1.3 * PLAIN_S)
+    assert not any(passes.go_on(200, 4, 5, PLAIN_S, beside=True))
+
+
+def test_a_pass_that_not_all_texts_learned_from_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch)
+    for _ in range(200):
+        assert not passes.worth.begin(4, judged=True)
+        passes.now_s += 9 * PLAIN_S
+        passes.worth.ran()
+        passes.worth.learnt(1)
