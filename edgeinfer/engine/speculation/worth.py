@@ -1,8 +1,9 @@
 """Whether drafts pay at present: seconds a token with them and without, by the clock.
 
-In: passes of one text alone, or of so many texts: how many tokens each gave, how long it took with everything around
-it, and whether it had drafts. Out: whether the next pass should do without. Estimates of a draft's gain leave out what drafting itself costs
-between passes, which small models feel; here both are timed. A pass that was interrupted counts as a slow one.
+In: passes of one text alone, or of several texts: how many tokens each gave, how long it took with everything around
+it, and whether it had drafts. Out: whether the next pass should do without. Estimates of a draft's gain leave out what
+drafting itself costs between passes, which small models feel; here both are timed. A pass that was interrupted counts
+as a slow one.
 """
 
 from __future__ import annotations
