@@ -29,9 +29,10 @@ STALL_S = 0.04
 """Time a pass may take in any case when it reads an interactive prompt: a stall too short to notice."""
 CHUNK_S = 0.1
 """Time a pass may take without decoding interactive answers: how long a new interactive request has to wait;"""
-CALM_CHUNK_S = 0.5
-"""and the time it may take if there was none for CALM_S: short passes read a prompt more slowly."""
 CALM_S = 30.0
+"""After this long without any, there is nobody to wait for: short passes read a prompt more slowly,"""
+CALM_CHUNK_S, CALM_SLOWED = 0.5, 4.0
+"""so a pass may take this long, or this many times as long as one of a single token."""
 FIRST_CHUNK = 64
 """Tokens of a prompt read in a pass while the time of passes is unknown."""
 PATIENCE = 8
@@ -132,8 +133,8 @@ class Wish:
 class PassRoom:
     """Limits of a pass: tokens and outputs; `number` is the pass's own. `n_drafts`: tokens that prompts leave free.
 
-    `block`: prompts are read in blocks of so many tokens, at multiples of it; 0: in parts of any size. `chunk_s`: time
-    it may take without decoding interactive answers.
+    `block`: prompts are read in blocks of so many tokens, at multiples of it; 0: in parts of any size. `is_calm`:
+    there was no interactive answer for CALM_S.
     """
 
     number: int
@@ -141,7 +142,7 @@ class PassRoom:
     max_outputs: int
     n_drafts: int = 0
     block: int = 0
-    chunk_s: float = CHUNK_S
+    is_calm: bool = False
 
 
 def allot(wishes: Sequence[Wish], pace: Pace, room: PassRoom) -> dict[int, int]:
@@ -219,13 +220,13 @@ def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: PassRoom, *, for_prom
     usual_s = pace.seconds(max(1, n_watched))
     if usual_s is None:
         return FIRST_CHUNK
-    least_s = room.chunk_s if not n_watched else STALL_S if for_prompt else 0.0
-    return pace.most_tokens(max(least_s, SLOWED * usual_s), room.max_tokens)
-
-
-def chunk_s(calm_s: float) -> float:
-    """The time a pass may take without decoding interactive answers, of which there was none for so many seconds."""
-    return CALM_CHUNK_S if calm_s >= CALM_S else CHUNK_S
+    if n_watched:
+        limit_s = max(STALL_S if for_prompt else 0.0, SLOWED * usual_s)
+    elif room.is_calm:
+        limit_s = max(CALM_CHUNK_S, CALM_SLOWED * usual_s)
+    else:
+        limit_s = max(CHUNK_S, SLOWED * usual_s)
+    return pace.most_tokens(limit_s, room.max_tokens)
 
 
 def checked(priority: Priority) -> Priority:

@@ -21,7 +21,7 @@ from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.stats import PassCounts
 from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.graph.step import PAGE, Batch
-from edgeinfer.scheduling.allotment import Pace, PassRoom, Wish, allot, chunk_s
+from edgeinfer.scheduling.allotment import CALM_S, Pace, PassRoom, Wish, allot
 
 
 class Scheduler:
@@ -180,7 +180,7 @@ class Scheduler:
                 for number, each in enumerate(able)
             ]
             sizes = limits.max_tokens, limits.max_outputs, self._drafts.left_by_prompts, self._block
-            room = PassRoom(self.counts.passes, *sizes, chunk_s(now_s - self._interactive_s))
+            room = PassRoom(self.counts.passes, *sizes, now_s - self._interactive_s >= CALM_S)
             given = allot(wishes, self.pace, room)
             self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
         return {sequence: sequence.work.batch for sequence in able if sequence.work is not None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from edgeinfer.scheduling.allotment import (
     AGED_S,
     CALM_CHUNK_S,
-    CALM_S,
+    CALM_SLOWED,
     CHUNK_S,
     LEAST_CHUNK,
     MOST_STRANGE,
@@ -23,7 +22,6 @@ from edgeinfer.scheduling.allotment import (
     PassRoom,
     Wish,
     allot,
-    chunk_s,
     rank,
 )
 
@@ -181,13 +179,14 @@ def test_background_prompts_leave_room_for_somebody_to_come() -> None:
     assert slow.seconds(n_tokens) <= CHUNK_S < slow.seconds(n_tokens + 1)
 
 
-def test_background_prompts_are_read_in_larger_parts_while_nobody_comes() -> None:
-    slow, wishes = paced({1: 0.022, 64: 0.15, 256: 0.6}), [Wish(key, False, 5000, 0) for key in range(3)]
-    assert [chunk_s(calm_s) for calm_s in (0.0, CALM_S, math.inf)] == [CHUNK_S, CALM_CHUNK_S, CALM_CHUNK_S]
-    n_tokens = sum(allot(wishes, slow, replace(ROOM, chunk_s=CALM_CHUNK_S)).values())
-    assert slow.seconds(n_tokens) <= CALM_CHUNK_S < slow.seconds(n_tokens + 1)
+@pytest.mark.parametrize(("first_s", "limit_s"), [(0.022, CALM_CHUNK_S), (0.3, CALM_SLOWED * 0.3)])
+def test_background_prompts_are_read_in_larger_parts_while_nobody_comes(first_s: float, limit_s: float) -> None:
+    slow, wishes = paced({1: first_s, 64: 0.35, 256: 1.4}), [Wish(key, False, 5000, 0) for key in range(3)]
+    calm = replace(ROOM, is_calm=True)
+    n_tokens = sum(allot(wishes, slow, calm).values())
+    assert slow.seconds(n_tokens) <= limit_s < slow.seconds(n_tokens + 1)
     watched = [Wish(3, True, 1, 0), *wishes]
-    assert allot(watched, slow, replace(ROOM, chunk_s=CALM_CHUNK_S)) == allot(watched, slow, ROOM)
+    assert allot(watched, slow, calm) == allot(watched, slow, ROOM)
 
 
 @dataclass
