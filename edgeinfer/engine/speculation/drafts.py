@@ -169,8 +169,8 @@ class ModelDrafts:
         self._is_measured = not room.n_others and not room.n_prompt
         if not self._is_measured:
             costs.begin()
-        # whether a text alone in its pass has a draft was asked of it before
-        rests = self.may_rest and n_texts > 1 and self.shared_worth.begin(n_texts, judged=self._is_measured)
+        # a text alone in its pass judges for itself
+        rests = self.may_rest and self.shared_worth.begin(n_texts, judged=self._is_measured and n_texts > 1)
         if self.fixed is None and (rests or (self._is_measured and costs.wants_single)):
             room = replace(room, n_tokens=n_texts)
         most = MOST if self.fixed is None else self.fixed
