@@ -142,6 +142,13 @@ class Hyperparameters:
         self._check(name, (n_rows, columns))
         return Weight(name, 0, n_rows, columns)
 
+    def kernel(self, name: str, n_rows: int, columns: int) -> Weight:
+        """The tensor `name`, a convolution's kernel of any number of dimensions, as a matrix. Raises BadGGUF."""
+        info = self.tensors.get(name)
+        shape = info.shape if info is not None and prod(info.shape) == n_rows * columns else (n_rows, columns)
+        self._check(name, shape)
+        return Weight(name, 0, n_rows, columns)
+
     def first_row(self, name: str, columns: int) -> Weight:
         """The first row of the 2-D tensor `name` as a vector. Raises BadGGUF as `matrix` does."""
         self.columns_of(name, columns)

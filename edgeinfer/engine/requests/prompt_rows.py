@@ -38,19 +38,23 @@ class PromptRows:
     axes: Int32s | None
     first_name: int = field(repr=False)
 
-    def __init__(self, values: ArrayLike, axes: ArrayLike | None = None) -> None:
-        """Raises BadSetting for numbers that cannot be rows."""
+    def __init__(self, values: ArrayLike, axes: ArrayLike | None = None, *, first_name: int | None = None) -> None:
+        """`first_name`: the name of the first row, below 0; the others count down. None: it is made of a hash of all.
+
+        Raises BadSetting for numbers that cannot be rows.
+        """
         rows = _rows(values)
         if rows.ndim != 2 or not len(rows):
             raise BadSetting(f"rows of shape {rows.shape} are none: give one row of numbers for each token")
         if not np.isfinite(rows).all():
             raise BadSetting("rows have numbers that are not finite")
         positions = None if axes is None else _axes(axes, len(rows))
-        digest = hashlib.blake2b(rows.tobytes(), digest_size=16, key=str(rows.shape).encode())
-        if positions is not None:
-            digest.update(positions.tobytes())
-        number = int.from_bytes(digest.digest(), "little") << NUMBER_BITS
-        for name, value in (("values", rows), ("axes", positions), ("first_name", -1 - number)):
+        if first_name is None:
+            digest = hashlib.blake2b(rows.tobytes(), digest_size=16, key=str(rows.shape).encode())
+            if positions is not None:
+                digest.update(positions.tobytes())
+            first_name = -1 - (int.from_bytes(digest.digest(), "little") << NUMBER_BITS)
+        for name, value in (("values", rows), ("axes", positions), ("first_name", first_name)):
             object.__setattr__(self, name, value)
 
     @property

@@ -1,0 +1,1 @@
+"""Running image encoders beside a language model."""

@@ -1,0 +1,77 @@
+"""An image encoder in memory: its two graphs on a device.
+
+In: a projector file, what opens models on the device, tiles. Out: rows of the language model. A tile is one pass.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from edgeinfer.backends.base import Limits
+from edgeinfer.backends.weights import matrix
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.projector_file import ProjectorFile
+from edgeinfer.models.vision.encoder import Size, TileInput
+
+
+class OpenBeside(Protocol):
+    """Opens a model on the device and workers of another one, as `SequenceEvaluator.beside`."""
+
+    def __call__(self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits) -> SequenceEvaluator: ...
+
+
+class OpenEncoder:
+    """An encoder whose weights are in memory. One call at a time. Close it; the file stays open."""
+
+    def __init__(self, projector: ProjectorFile, fingerprint: str, beside: OpenBeside) -> None:
+        """Raises DoesNotFit, UnsupportedModel."""
+        self._encoder = encoder = projector.encoder
+        self._table = None if encoder.positions is None else matrix(projector.file, encoder.positions[0])
+        limits = Limits(
+            encoder.n_most, pages_for(encoder.n_most), max_tokens=encoder.n_most, max_outputs=encoder.n_most
+        )
+        self._trunk = beside(encoder.trunk, projector.file, fingerprint, limits)
+        try:
+            self._projection = beside(encoder.projection, projector.file, fingerprint, limits)
+        except BaseException:
+            self._trunk.close()
+            raise
+
+    def encoded(self, tile: TileInput, grid: Size) -> Floats:
+        """The rows of a tile: float32[M, D]."""
+        hidden, positions = tile.patches, self._encoder.positions
+        if positions is not None and self._table is not None:
+            hidden = np.concatenate([hidden, positions[1](self._table, grid)], axis=1)
+        rows = _run(self._trunk, hidden, tile.axes)
+        return _run(self._projection, self._encoder.joined(rows, grid), None).copy()
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._trunk.close()
+        self._projection.close()
+
+
+def _run(executor: SequenceEvaluator, hidden: Floats, axes: Int32s | None) -> Floats:
+    """The result of a graph for hidden rows that are read together: float32[N, W], valid until the next run."""
+    every = np.arange(len(hidden), dtype=np.int32)
+    sequence = executor.create()
+    try:
+        return executor.evaluate(
+            Batch(
+                tokens=np.zeros(len(hidden), np.int32),
+                sequences=np.full(len(hidden), sequence, np.int32),
+                positions=every,
+                parents=every - 1,
+                outputs=every,
+                axes=axes,
+                hidden=np.ascontiguousarray(hidden, np.float32),
+            )
+        )
+    finally:
+        executor.free(sequence)

@@ -1,0 +1,80 @@
+"""Projector files (`mmproj-….gguf`): opening one, and checking that its encoder reads all that it holds.
+
+In: a path, or a header. Out: a `ProjectorFile`. Reads no weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.projectors import ARCHITECTURE, projector_of
+from edgeinfer.models.quants import format_of
+from edgeinfer.models.vision.encoder import ImageEncoder
+
+OF_SOUND = r"a\..*|mm\.a\..*"
+"""Tensors of sound encoders, which files may hold beside those of images."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectorFile:
+    """An open file with its encoder; closing it closes the file."""
+
+    file: GGUFFile
+    encoder: ImageEncoder
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+    def __enter__(self) -> ProjectorFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_projector(path: str | Path) -> ProjectorFile:
+    """Open a projector file. Raises ModelNotFound, BadGGUF, UnsupportedModel."""
+    file = GGUFFile.open(path)
+    try:
+        return ProjectorFile(file, encoder_of(file.metadata, file.tensors))
+    except BaseException:
+        file.close()
+        raise
+
+
+def encoder_of(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> ImageEncoder:
+    """The encoder that a projector file's header describes. Raises BadGGUF, UnsupportedModel."""
+    architecture = metadata.text("general.architecture")
+    if architecture != ARCHITECTURE:
+        raise BadGGUF(f"the file's architecture is {architecture[:80]!r}: it is no projector file (mmproj)")
+    encoder = projector_of(Hyperparameters(metadata, tensors, 0)).build(Hyperparameters(metadata, tensors, 0))
+    _check_tensors(encoder, tensors)
+    return encoder
+
+
+def _check_tensors(encoder: ImageEncoder, tensors: Mapping[str, TensorInfo]) -> None:
+    """Raises UnsupportedModel for a tensor that is read but has no supported format, or that nothing reads."""
+    weights = [*encoder.trunk.weights(), *encoder.projection.weights()]
+    weights += [] if encoder.positions is None else [encoder.positions[0]]
+    names, unread = {weight.tensor for weight in weights}, re.compile(f"{OF_SOUND}|{encoder.unread or '$.'}")
+    for name, info in tensors.items():
+        if name in names:
+            try:
+                format_of(info.ggml_type)
+            except UnsupportedModel as error:
+                raise UnsupportedModel(f"{name}: {error}") from None
+        elif not unread.fullmatch(name):
+            raise UnsupportedModel(
+                f"the file has a tensor {name[:80]!r} that edgeinfer's encoder does not use: it is a variant, and "
+                "what the model sees without that tensor would be wrong"
+            )

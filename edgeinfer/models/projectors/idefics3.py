@@ -1,0 +1,126 @@
+"""Idefics 3 and SmolVLM: SigLIP on tiles of one size, pixel shuffle, one product.
+
+The image is made large enough for tiles of the encoder's size, cut into them, and followed by the whole image in one
+more tile. Sources: Idefics 3 (arXiv 2408.12637), SmolVLM (arXiv 2504.05299).
+"""
+
+from __future__ import annotations
+
+import math
+
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.images.resizing import normalised, resized
+from edgeinfer.models.projectors import Projector
+from edgeinfer.models.vision import transformer
+from edgeinfer.models.vision.encoder import (
+    ImageEncoder,
+    ImagePlan,
+    Pixels,
+    Size,
+    TileInput,
+    TilePlan,
+    block_order,
+    joined_neighbours,
+    patches_of,
+)
+from edgeinfer.models.vision.transformer import KEYS
+
+BEFORE, WHOLE = "<fake_token_around_image>", "<global-img>"
+LARGEST = 4096
+"""Most pixels along an edge."""
+
+
+def build(hp: Hyperparameters) -> ImageEncoder:
+    """The encoder of a file. Raises BadGGUF where tensors or keys are missing."""
+    side, patch = hp.integer(f"{KEYS}image_size"), hp.integer(f"{KEYS}patch_size")
+    longest, block = hp.integer(f"{KEYS}preproc_image_size", side), hp.integer(f"{KEYS}projector.scale_factor", 1)
+    grid, width = (side // patch, side // patch), hp.integer(f"{KEYS}projection_dim")
+    n_patches = grid[0] * grid[1]
+    g = transformer.begun(hp, n_patches)
+    transformer.embed_patches(g, patch, positions=True)
+    transformer.layers(g, transformer.activation_of(hp))
+    transformer.norm(g, "v.post_ln", out="x")
+    joined = g.sizes.width * block * block
+    last = transformer.begun_projection(hp, n_patches, joined, width)
+    transformer.product(last, "joined", "x", "mm.model.fc", width, joined)
+    tile, order = TilePlan(grid, n_patches // (block * block)), block_order(grid, block)
+    mean, deviation = transformer.normalisation(hp)
+
+    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+        cut = _cut(pixels, side, longest, len(plan.tiles))
+        return [TileInput(patches_of(normalised(each, mean, deviation), patch)[order]) for each in cut]
+
+    return ImageEncoder(
+        trunk=transformer.end(g),
+        projection=transformer.end(last, width=width),
+        n_most=n_patches,
+        width=width,
+        placeholder="<image>",
+        plan=lambda size: _plan(size, tile, side, longest),
+        tiles=tiles,
+        joined=joined_neighbours(block * block),
+        positions=(hp.matrix("v.position_embd.weight", (n_patches, g.sizes.width)), lambda table, _: table[order]),
+    )
+
+
+def _plan(size: Size, tile: TilePlan, side: int, longest: int) -> ImagePlan:
+    """The tiles of an image and what is written around them."""
+    height, width = _enlarged(size, side, longest)
+    down, across = height // side, width // side
+    if down == across == 1:
+        return ImagePlan((tile,), (f"{BEFORE}{WHOLE}", 0, BEFORE))
+    parts: list[str | int] = []
+    for row in range(down):
+        for column in range(across):
+            newline = "\n" if row and not column else ""
+            parts += [f"{newline}{BEFORE}<row_{row + 1}_col_{column + 1}>", row * across + column]
+    n_tiles = down * across
+    return ImagePlan((tile,) * (n_tiles + 1), (*parts, f"\n\n{BEFORE}{WHOLE}", n_tiles, BEFORE))
+
+
+def _fitted(size: Size, longest: int) -> Size:
+    """The size with this many pixels along the longer edge; the other one is even."""
+    height, width = size
+    ratio = width / height
+    if width >= height:
+        width, height = longest, int(longest / ratio)
+        height += height % 2
+    else:
+        height, width = longest, int(longest * ratio)
+        width += width % 2
+    height, width = max(height, 1), max(width, 1)
+    if max(height, width) <= LARGEST:
+        return height, width
+    ratio = width / height
+    if width >= height:
+        return max(int(LARGEST / ratio), 1), LARGEST
+    return LARGEST, max(int(LARGEST * ratio), 1)
+
+
+def _enlarged(size: Size, side: int, longest: int) -> Size:
+    """The size of an image in whole tiles."""
+    height, width = _fitted(size, longest)
+    ratio = width / height
+    if width >= height:
+        width = math.ceil(width / side) * side
+        height = math.ceil(int(width / ratio) / side) * side
+    else:
+        height = math.ceil(height / side) * side
+        width = math.ceil(int(height * ratio) / side) * side
+    return height, width
+
+
+def _cut(pixels: Pixels, side: int, longest: int, n_tiles: int) -> list[Pixels]:
+    """The tiles of an image, then the whole image in one."""
+    height, width, _ = pixels.shape
+    size = height, width
+    fitted = resized(pixels, _fitted(size, longest), "lanczos")
+    enlarged = resized(fitted, _enlarged(size, side, longest), "lanczos")
+    if n_tiles == 1:
+        return [enlarged]
+    down, across = enlarged.shape[0] // side, enlarged.shape[1] // side
+    cut = enlarged.reshape(down, side, across, side, 3).transpose(0, 2, 1, 3, 4).reshape(-1, side, side, 3)
+    return [*cut, resized(enlarged, (side, side), "lanczos")]
+
+
+PROJECTOR = Projector(build)

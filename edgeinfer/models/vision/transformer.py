@@ -1,0 +1,220 @@
+"""The layers of image encoders, each a function that adds ops to a `ModelGraph`: vision transformers and their kin.
+
+In: a graph, and how a family's layers differ. Out: ops that read and write the buffer `x`. Uses the tensor names of
+llama.cpp's converter (`v.blk.N.…`). All layers share one KV cache, since a layer's keys are read by no other one.
+Sources: ViT (arXiv 2010.11929), SigLIP (arXiv 2303.15343). Raises BadGGUF for missing tensors or wrong shapes.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.graph.activations import Activation
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import PagedKV, Rows, Weight
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.add import Add
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.hidden_rows import HiddenRows
+from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.rotary import RopeSections, RopeTable
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.sizes import LAYERS_MAX, LayerSizes, Norms, Sizes
+
+KEYS = "vision."
+CACHE = 0
+"""The number of the cache that all layers share."""
+
+
+def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: int = 0) -> Sizes:
+    """The sizes of an encoder's layers, from the keys that all projector files have. `n_most`: most patches."""
+    n_layers = hp.integer(f"{KEYS}block_count", most=LAYERS_MAX)
+    width, heads = hp.integer(f"{KEYS}embedding_length"), hp.integer(f"{KEYS}attention.head_count")
+    own = head_width or width // heads
+    if not head_width and own * heads != width:
+        raise BadGGUF(f"{hp.architecture}.{KEYS}attention.head_count is {heads}, and the width {width}")
+    kv_heads = hp.integer(f"{KEYS}attention.head_count_kv", heads)
+    layer = LayerSizes(heads, kv_heads, hp.integer(f"{KEYS}feed_forward_length"), own, own, own)
+    return Sizes(
+        n_layers=n_layers,
+        width=width,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_width=own,
+        value_width=own,
+        rotary_width=own,
+        ffn_width=layer.ffn_width,
+        n_vocab=0,
+        n_context_trained=n_most,
+        epsilon=hp.positive(f"{KEYS}attention.layer_norm_epsilon", 1e-6),
+        attends=(True,) * n_layers,
+        layers=(layer,) * n_layers,
+        norms=norms,
+    )
+
+
+def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int = 1) -> None:
+    """Write the product of each patch to `x`, and add its position, which comes after the patch in its hidden row.
+
+    `n_frames`: kernels of as many frames that are added, each of the same patch.
+    """
+    g.stage("embed", "v.")
+    width, columns = g.sizes.width, 3 * patch * patch
+    patches, x = g.buffer("patches", columns), g.buffer("x", width)
+    g.add(HiddenRows(patches, columns))
+    for frame in range(n_frames):
+        name = "v.patch_embd.weight" + (f".{frame}" if frame else "")
+        bias = g.hp.bias("v.patch_embd.bias", width) if frame == 0 else None
+        g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), bias, accumulate=frame > 0))
+    if positions:
+        added = g.buffer("positions", width)
+        g.add(HiddenRows(added, width, columns), Add(added, x, width))
+
+
+def norm(g: ModelGraph, tensor: str, source: str = "x", out: str = "normed", width: int = 0) -> None:
+    """The encoder's norm of `source`: a LayerNorm if it has a bias in the file, else what the sizes say."""
+    width = width or g.sizes.width
+    weight, bias = g.hp.vector(f"{tensor}.weight", width), g.hp.bias(f"{tensor}.bias", width)
+    g.add(_norm(g, g.buffer(source, width), g.buffer(out, width), weight, bias, width))
+
+
+def _norm(
+    g: ModelGraph, source: str, out: str, weight: Weight, bias: Weight | None, width: int, groups: int = 1
+) -> LayerNorm | RMSNorm:
+    if g.sizes.norms == "rms":
+        return RMSNorm(source, out, weight, width, g.sizes.epsilon, groups)
+    return LayerNorm(source, out, weight, bias, width, g.sizes.epsilon, groups)
+
+
+def attention(
+    g: ModelGraph,
+    rope: RopeTable | None = None,
+    sections: RopeSections | None = None,
+    *,
+    scale: float | None = None,
+    out: str = "x",
+) -> None:
+    """Attention of all patches to all; reads `normed`."""
+    sizes, prefix = g.sizes, g.prefix
+    width, own = sizes.width, sizes.head_width
+    counts = {"query": sizes.heads, "key": sizes.kv_heads, "value": sizes.kv_heads}
+    fused, start = f"{prefix}attn_qkv.weight" in g.hp.tensors, 0
+    total = sum(counts.values()) * own
+    for name, count in counts.items():
+        tensor, rows = (
+            (f"{prefix}attn_qkv", (start, start + count * own)) if fused else (f"{prefix}attn_{name[0]}", None)
+        )
+        n_rows = total if fused else count * own
+        buffer = g.buffer(name, count * own, heads=count)
+        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows)
+        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows)))
+        start += count * own
+    for name in ("query", "key"):
+        weight = g.hp.bias(f"{prefix}attn_{name[0]}_norm.weight", own)
+        if weight is not None:
+            bias = g.hp.bias(f"{prefix}attn_{name[0]}_norm.bias", own)
+            g.add(_norm(g, name, name, weight, bias, own, counts[name]))
+        if rope is not None:
+            g.add(Rope(name, counts[name], own, rope, sections))
+    g.add(StoreKV("key", "value", CACHE, sizes.kv_heads, own, own))
+    attended = g.buffer("attended", sizes.heads * own, heads=sizes.heads)
+    scale = own**-0.5 if scale is None else scale
+    g.add(Attention("query", attended, CACHE, sizes.heads, sizes.kv_heads, own, own, scale, causal=False))
+    tensor = f"{prefix}attn_out"
+    weight = g.hp.matrix(f"{tensor}.weight", (width, sizes.heads * own))
+    g.add(MatMul(attended, g.buffer(out, width), weight, g.hp.bias(f"{tensor}.bias", width), accumulate=out == "x"))
+
+
+def feed_forward(g: ModelGraph, activation: Activation, out: str = "x") -> None:
+    """The feed-forward branch, which reads `normed`; with a gate if the file has one.
+
+    Files of older converters have the names of the two matrices exchanged.
+    """
+    hp, width, ffn = g.hp, g.sizes.width, g.sizes.ffn_width
+    up, down = f"{g.prefix}ffn_up", f"{g.prefix}ffn_down"
+    if f"{g.prefix}ffn_gate.weight" not in hp.tensors and _rows_of(hp, up) == width != ffn:
+        up, down = down, up
+    hidden, raised = g.buffer("hidden", ffn), g.buffer("up", ffn)
+    g.add(MatMul("normed", raised, hp.matrix(f"{up}.weight", (ffn, width)), hp.bias(f"{up}.bias", ffn)))
+    gate = f"{g.prefix}ffn_gate"
+    if f"{gate}.weight" in hp.tensors:
+        gated = g.buffer("gate", ffn)
+        g.add(MatMul("normed", gated, hp.matrix(f"{gate}.weight", (ffn, width)), hp.bias(f"{gate}.bias", ffn)))
+        g.add(GatedAct(gated, raised, hidden, ffn, activation))
+    else:
+        g.add(Act(raised, hidden, ffn, activation))
+    weight, bias = hp.matrix(f"{down}.weight", (width, ffn)), hp.bias(f"{down}.bias", width)
+    g.add(MatMul(hidden, g.buffer(out, width), weight, bias, accumulate=out == "x"))
+
+
+def _rows_of(hp: Hyperparameters, tensor: str) -> int:
+    info = hp.tensors.get(f"{tensor}.weight")
+    return 0 if info is None else info.shape[0]
+
+
+def layers(
+    g: ModelGraph,
+    activation: Activation,
+    rope: RopeTable | None = None,
+    sections: RopeSections | None = None,
+    n_layers: int = 0,
+) -> None:
+    """Pre-normed layers, all or the first `n_layers`."""
+    g.cache(PagedKV(g.sizes.kv_heads, g.sizes.head_width, g.sizes.head_width))
+    for number in range(n_layers or g.sizes.n_layers):
+        g.stage(f"blk.{number}", f"v.blk.{number}.")
+        norm(g, f"{g.prefix}ln1")
+        attention(g, rope, sections)
+        norm(g, f"{g.prefix}ln2")
+        feed_forward(g, activation)
+
+
+def activation_of(hp: Hyperparameters) -> Activation:
+    """The activation of feed-forward branches that a file names. Raises UnsupportedModel."""
+    if hp.flag("use_silu", default=False):
+        return "silu"
+    if not hp.flag("use_gelu", default=False):
+        raise UnsupportedModel("the encoder has CLIP's quick GELU, which edgeinfer lacks")
+    return "gelu_tanh"
+
+
+def normalisation(hp: Hyperparameters) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of red, green and blue, of numbers from 0 to 1."""
+    prefix = f"{hp.architecture}.{KEYS}"
+    return hp.numbers(f"{prefix}image_mean", 3), hp.numbers(f"{prefix}image_std", 3)
+
+
+def begun(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: int = 0) -> ModelGraph:
+    """An empty graph for the layers of an encoder. `n_most`: most patches of a tile."""
+    return ModelGraph(hp, sizes_of(hp, n_most, norms, head_width))
+
+
+def begun_projection(hp: Hyperparameters, n_most: int, joined: int, width: int) -> ModelGraph:
+    """A graph that begins with rows of `joined` numbers in the buffer `joined`; its result has rows of `width`."""
+    layer = LayerSizes(1, 1, width, width, width, width)
+    sizes = Sizes(1, width, 1, 1, width, width, width, width, 0, n_most, 1e-6, (False,), (layer,))
+    g = ModelGraph(hp, sizes)
+    g.stage("embed", "mm.")
+    g.add(HiddenRows(g.buffer("joined", joined), joined))
+    return g
+
+
+def product(g: ModelGraph, source: str, out: str, tensor: str, rows: int, columns: int) -> None:
+    """out = source times a matrix of the file, with its bias if it has one."""
+    weight = g.hp.matrix(f"{tensor}.weight", (rows, columns))
+    g.add(MatMul(source, g.buffer(out, rows), weight, g.hp.bias(f"{tensor}.bias", rows)))
+
+
+def end(g: ModelGraph, source: str = "x", width: int = 0) -> ModelSpec:
+    """The graph, whose result is the rows of all tokens."""
+    g.stage("head")
+    width = width or g.sizes.width
+    rows = g.buffer("rows", width, Rows.OUTPUTS)
+    g.add(TakeOutputs(source, rows, width))
+    return g.spec(rows)

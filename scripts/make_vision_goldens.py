@@ -1,0 +1,107 @@
+"""Makes the golden files of `tests/golden/data/vision`: llama.cpp's conversions, and transformers' rows of images.
+
+Run from the repository root: `python scripts/make_vision_goldens.py --llama-cpp FOLDER [FAMILY …]`, where FOLDER holds
+llama.cpp's sources, as for `make_converted_goldens.py`. Needs torch, transformers, Pillow and what the converter needs.
+For each family a tiny random checkpoint is written as its publishers write it; transformers computes from it, and the
+converter makes a model of it and a projector file.
+
+NAME.gguf (bf16) and mmproj-NAME.gguf (f32) come with NAME.npz: for each image N: pixelsN uint8[H, W, 3], rowsN
+float32[M, D] (those of all tiles, one after another), countsN int32[tiles].
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import pkgutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import goldens.vision
+import numpy as np
+import torch
+import transformers
+from goldens.llama_cpp import Converter
+from goldens.vision.case import Case
+from goldens.weights import randomise
+from numpy.typing import NDArray
+
+DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data" / "vision"
+
+
+def all_cases() -> list[Case]:
+    """The cases of all files of the folder, by name of the file."""
+    names = (module.name for module in pkgutil.iter_modules(goldens.vision.__path__) if module.name != "case")
+    return [case for name in sorted(names) for case in importlib.import_module(f"goldens.vision.{name}").CASES]
+
+
+def picture(size: tuple[int, int], random: np.random.Generator) -> NDArray[np.uint8]:
+    """A picture of smooth colours with an edge and some noise: uint8[H, W, 3]."""
+    height, width = size
+    rows, columns = np.mgrid[0:height, 0:width].astype(np.float64)
+    waves = [np.sin(rows / random.uniform(4, 20) + columns / random.uniform(4, 20) + turn) for turn in range(3)]
+    found = 128 + 90 * np.stack(waves, axis=-1) + random.normal(0, 8, (height, width, 3))
+    found[height // 3 : height // 2, width // 4 : width // 2] = random.integers(0, 256, 3)
+    return found.clip(0, 255).astype(np.uint8)
+
+
+def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
+    """Write a random checkpoint, its tokenizer and its image processor; returns the model and the processor."""
+    config = case.config()
+    config.dtype = torch.bfloat16
+    kind = getattr(transformers, case.model)
+    make = kind.from_config if case.model.startswith("Auto") else kind._from_config
+    model = make(config, attn_implementation="eager", dtype=torch.float32)
+    randomise(model, seed, 0.0)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    case.tokenizer.write(folder)
+    name, options = case.processor
+    processor = getattr(transformers, name)(**options)
+    processor.save_pretrained(folder)
+    for file, held in case.files.items():
+        (folder / file).write_text(json.dumps(held))
+    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval(), processor
+
+
+def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
+    """Write a family's files and transformers' results."""
+    random = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / case.name
+        folder.mkdir()
+        model, processor = write_checkpoint(case, folder, seed)
+        found: dict[str, Any] = {}
+        for number, size in enumerate(case.sizes):
+            pixels = picture(size, random)
+            with torch.no_grad():
+                rows = case.features(model, processor(images=[pixels], return_tensors="pt"))
+            found[f"pixels{number}"] = pixels
+            found[f"rows{number}"] = np.concatenate([each.reshape(-1, each.shape[-1]).numpy() for each in rows])
+            found[f"counts{number}"] = np.array([each.numel() // each.shape[-1] for each in rows], np.int32)
+        np.savez_compressed(data / f"{case.name}.npz", **found)
+        converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, case.options)
+        out = data / f"mmproj-{case.name}.gguf"
+        converter.convert(folder, out, "f32", case.tokenizer.pre, ("--mmproj", *case.options))
+        counts = [found[f"counts{number}"].tolist() for number in range(len(case.sizes))]
+        print(f"{case.name}: {out.stat().st_size / 1024:.0f} KiB, rows {counts}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--llama-cpp", type=Path, required=True, help="folder with llama.cpp's sources")
+    parser.add_argument("families", nargs="*")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    DATA.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary, Converter(given.llama_cpp, Path(temporary) / "log") as converter:
+        for number, case in enumerate(all_cases()):
+            if case.name in (given.families or [case.name]):
+                make(case, converter, 3000 + number, DATA)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
