@@ -90,6 +90,12 @@ class LoadOptions:
         "FILE[:SCALE]",
         several="repeated",
     )
+    mmproj: str | Path = option(
+        "auto",
+        "Projector file (mmproj-….gguf), with which a model reads images: auto (one beside the model), off, or FILE.",
+        path_text,
+        "auto|off|FILE",
+    )
     chat_template: str | None = option(
         None,
         "Built-in chat template in place of the model's own: chatml, llama3, mistral-v3, gemma, ….",

@@ -42,6 +42,7 @@ from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
 from edgeinfer.engine.telemetry import Telemetry
+from edgeinfer.engine.vision.image_reader import image_reader
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.key_turns import key_turns
 from edgeinfer.graph.step import IDS_ONLY, PAGE
@@ -100,6 +101,7 @@ class LLM(TextReader, TextScorer):
         `prefix_bytes`: disk space for prefixes; 0: none are kept there. `reuse`: what requests may use of the cache if
         they do not say, and why it cannot be more than the same beginning, if it cannot.
         """
+        self._images = image_reader(subject, pool)
         self._subject = subject
         self._pool = pool
         self._driver = StepDriver(Scheduler(pool, parallel))
@@ -118,7 +120,9 @@ class LLM(TextReader, TextScorer):
         self.modules = NamedModules(*own_modules, self._read_module, self._drop_module, self._why_no_module)
         """Texts that are read once, alone, and placed in prompts by name."""
         named = self.modules.__getitem__
-        self.prompts = Prompts(*own, self.adapters, ollama.stops, ollama.system, limits.kv_budget > 0, *reuse, named)
+        sight = None if self._images is None else self._images.sight
+        told = ollama.stops, ollama.system, limits.kv_budget > 0
+        self.prompts = Prompts(*own, self.adapters, *told, *reuse, named, sight)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
@@ -359,6 +363,8 @@ class LLM(TextReader, TextScorer):
             self._idle_priming = None
             if self.drafts is not None:
                 self.drafts.keep_primed()
+        if self._images is not None:
+            self._images.close()
         self._pool.close()
         if self.drafts is not None:
             self.drafts.close()

@@ -38,13 +38,13 @@ from edgeinfer.engine.opening.doubts import doubtful
 from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
 from edgeinfer.engine.opening.kv_ram import require_kv_ram, require_weights_in_memory
 from edgeinfer.engine.opening.reuse import reusing, told_of_reuse, why_exact
+from edgeinfer.engine.opening.seeing import open_seeing
 from edgeinfer.engine.requests.texts import chosen_template, program_texts, texts_beside
 from edgeinfer.engine.run.evaluators import (
     SequenceEvaluator,
     Subject,
     is_own,
     only_device,
-    open_subject,
     other_device,
 )
 from edgeinfer.engine.run.executor import AUTO_DEVICE
@@ -139,14 +139,12 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  vocabulary, or trained head (EAGLE-3, MTP, assistant) made for the model, by file or name
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
-
     reuse        "shifted" does not read text again that stands elsewhere in an earlier prompt, as after a changed line:
                  its cached keys are turned to their new positions; answers are then not exact; cpu only
-
     prefix_cache keep on disk what was read of texts, in pages of keys and values, and take prompts that begin with it
                  from there, in `prefix_space` bytes in all; changes no token; where passes are batch-invariant
 
-    `LoadOptions` has the rest: self_draft, n_sessions, parallel, rows, race, sharing, progress.
+    `LoadOptions` has the rest: mmproj, self_draft, n_sessions, parallel, rows, race, sharing, progress.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting, BadTemplate.
     """
     return load_with(name_or_path, options)
@@ -185,13 +183,14 @@ def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, not
 def _load(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
     """Load a model as the options say."""
     device = AUTO_DEVICE if options.device == AUTO else options.device
-    subject = replace(open_subject(local.path, replace(options, device=device)), source=local.source)
+    subject, told = open_seeing(local.path, replace(options, device=device))
+    subject, notices = replace(subject, source=local.source), notices + told
     try:
-        if options.device == AUTO and not _must_stream(subject, options):
+        if options.device == AUTO and subject.projector is None and not _must_stream(subject, options):
             return _start_fastest(subject, local.name, options, started, notices)
         return _start(subject, local.name, replace(options, device=device), started, notices)
     except BaseException:
-        subject.file.close()
+        subject.close()
         raise
 
 
@@ -390,6 +389,7 @@ def _start(
         approximation=subject.approx,
         cores=shared_cores(workers, read_topology()),
         need=subject.memory_need(options.device, executor.limits),
+        reads_images=subject.projector is not None,
     )
     # a full successor table takes hundreds of passes, each of which would read from disk
     primes = options.history and limits.stored is None

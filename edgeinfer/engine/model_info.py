@@ -40,6 +40,7 @@ class ModelInfo:
     """Memory the model takes with a full context, by part."""
     keeps_prefixes: bool = False
     """Whether what is read of texts is kept on disk for later."""
+    reads_images: bool = False
 
     @property
     def approx(self) -> float | None:

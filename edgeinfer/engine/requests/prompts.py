@@ -27,6 +27,7 @@ from edgeinfer.engine.requests.conversation import (
     split_partial,
     whole,
 )
+from edgeinfer.engine.requests.image_prompts import Sight, images_of, with_rows
 from edgeinfer.engine.requests.module_prompts import (
     Module,
     Named,
@@ -45,6 +46,7 @@ from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.thought_formats import ThoughtFormat
 from edgeinfer.setting_values import Reuse
+from edgeinfer.steps import no_progress
 
 MOST_NAMED = 3
 """Special tokens in a message that are named to the user."""
@@ -77,7 +79,7 @@ class Prompts:
     adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
     `system`: the system prompt of chats that have none. `marks_turns`: requests say where their turn begins. `reuse`:
     what requests that do not say may use of the cache; `kept_exact`: why it cannot be more than the same beginning.
-    `module`: finds modules by name.
+    `module`: finds modules by name. `sight`: how the model is given images; None: it sees nothing.
     """
 
     tokenizer: Tokenizer
@@ -92,6 +94,7 @@ class Prompts:
     reuse: Reuse = "exact"
     kept_exact: str = ""
     module: Named = no_modules
+    sight: Sight | None = None
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -120,7 +123,8 @@ class Prompts:
         modules = PlacedModules.of(fitted.prompt, tuple(told.modules.modules.values()))
         request = request_of(
             fitted.prompt,
-            self.with_tokens(options),
+            mixed=self._with_rows(fitted.prompt, conversation, options),
+            options=self.with_tokens(options),
             notices=fitted.notices,
             continues_text=bool(partial),
             tools=tools,
@@ -141,6 +145,14 @@ class Prompts:
             remarks=remarks,
             turn_start=turn_start,
         )
+
+    def _with_rows(
+        self, prompt: Sequence[int], conversation: Sequence[Message], options: Options
+    ) -> MixedPrompt | None:
+        """A prompt with the rows of its images; None if it has none."""
+        images, progress = images_of(conversation), options.get("progress", no_progress)
+        pieces = with_rows(prompt, images, self.sight, progress)
+        return None if pieces is None else MixedPrompt.of(pieces, self.inputs, self.n_context)
 
     def _turn_start(self, fitted: FittedPrompt, messages: Messages, told: ChatOptions) -> int:
         """Where the last message of the user begins, as far as what comes before it is told as in the prompt."""
@@ -193,7 +205,7 @@ class Prompts:
 
     @cached_property
     def _teller(self) -> ChatTeller:
-        return ChatTeller(self.tokenizer, self.template, self.system)
+        return ChatTeller(self.tokenizer, self.template, self.system, self.sight)
 
     @property
     def thoughts(self) -> ThoughtFormat | None:

@@ -7,14 +7,26 @@ earlier answers. Knows no context length and no sampling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from edgeinfer.engine.requests.conversation import ASSISTANT, SYSTEM_ROLES, Messages, partial_tokens, split_partial
+from edgeinfer.engine.requests.image_prompts import (
+    NO_IMAGES,
+    NamedTile,
+    PlacedImages,
+    Sight,
+    bare,
+    marked_as_text,
+    placed,
+    with_marks,
+)
 from edgeinfer.engine.requests.module_prompts import NO_MODULES, Module, ModuleMarks
 from edgeinfer.engine.requests.tool_use import ToolUse
+from edgeinfer.errors import BadSetting, BadTemplate
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.thought_formats import ThoughtFormat, thoughts_of
@@ -42,11 +54,15 @@ class ChatOptions:
 
 @dataclass(frozen=True)
 class ChatTeller:
-    """Tells a model conversations, with its tokenizer and template. `system`: for those without a system prompt."""
+    """Tells a model conversations, with its tokenizer and template. `system`: for those without a system prompt.
+
+    `sight`: how it is given images; None: it sees nothing.
+    """
 
     tokenizer: Tokenizer
     template: ChatTemplate
     system: str = ""
+    sight: Sight | None = None
 
     @cached_property
     def thoughts(self) -> ThoughtFormat | None:
@@ -56,35 +72,36 @@ class ChatTeller:
     def text(self, messages: Messages, options: ChatOptions) -> str:
         """The text of a conversation."""
         before, partial = split_partial([Message.of(message) for message in messages])
-        text, stand_ins = self._text(before, options)
+        text, stand_ins, images = self._text(before, options)
         text = "".join(
             self.tokenizer.decode(part.tokens) if isinstance(part, Module) else part
-            for part in options.modules.split(stand_ins.shown(text))
+            for part in options.modules.split(stand_ins.shown(images.shown(text)))
         )
         return "".join(self._with_closed_thought(text, partial)) if partial else text
 
     def tokens(self, messages: Sequence[Message], known: Known, options: ChatOptions) -> list[int]:
         """The tokens of a conversation; a partial answer is built from `known` tokens as far as they agree with it."""
         before, partial = split_partial(messages)
-        text, stand_ins = self._text(before, options)
+        text, stand_ins, images = self._text(before, options)
         if partial:
             text, partial = self._with_closed_thought(text, partial)
-        head = self._head(text, stand_ins, options.modules)
+        parts = images.split(text) if images else options.modules.split(text)
+        head = self._head(parts, stand_ins)
         if not partial:
             return head
         kept = None if options.parse_special else self._answer_marks
         return head + partial_tokens(self.tokenizer, head, partial, known(head), kept)
 
-    def _head(self, text: str, stand_ins: StandIns, modules: ModuleMarks) -> list[int]:
-        """The tokens of a rendered text, with the names of modules in place of their marks."""
-        first, *parts = modules.split(text)
+    def _head(self, parts: Iterator[str | Module | NamedTile], stand_ins: StandIns) -> list[int]:
+        """The tokens of a rendered text, with the names of modules and of images' rows in place of their marks."""
+        first = next(parts)
         assert isinstance(first, str)
         tokens = self.tokenizer.encode_rendered(first, stand_ins)
         for part in parts:
-            if isinstance(part, Module):
-                tokens += part.names
-            else:
+            if isinstance(part, str):
                 tokens += self.tokenizer.encode(part, add_special=False, goes_on=True, stand_ins=stand_ins)
+            else:
+                tokens += part.names
         return tokens
 
     def new_marks(self, messages: Messages) -> list[str]:
@@ -105,11 +122,28 @@ class ChatTeller:
             texts += [] if found is None else [found[1].trigger, found[1].begin, found[1].end]
         return frozenset(mark for text in texts for mark in self.tokenizer.marks.of(text))
 
-    def _text(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, StandIns]:
-        """The text of a conversation up to where the answer begins, and what stands in for its users' marks."""
-        messages = [with_objects(self._with_thoughts_apart(message)) for message in messages]
+    def _text(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, StandIns, PlacedImages]:
+        """The text of a conversation up to where the answer begins, what stands in for its users' marks, its images."""
         if self.system and not any(message.role in SYSTEM_ROLES for message in messages):
             messages = [Message(SYSTEM_ROLES[0], self.system), *messages]
+        images = placed(messages, self.sight)
+        if not images:
+            return (*self._rendered(messages, options), NO_IMAGES)
+        if options.modules:
+            raise BadSetting("a conversation can have images or modules, not both: leave one of them out")
+        with suppress(BadTemplate):
+            text, stand_ins = self._rendered(bare(messages), options)
+            if images.are_in(text):
+                return text, stand_ins, images
+        text, stand_ins = self._rendered(marked_as_text(messages), options)
+        images = with_marks(images)
+        if not images.are_in(text):
+            raise BadTemplate("the chat template leaves images out; give another one: --chat-template chatml")
+        return text, stand_ins, images
+
+    def _rendered(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, StandIns]:
+        """What the template makes of a conversation, and what stands in for its users' marks."""
+        messages = [with_objects(self._with_thoughts_apart(message)) for message in messages]
         tools, variables, stand_ins = options.tools, options.variables, NO_STAND_INS
         if not options.parse_special:
             schemas = () if tools is None else tools.tools

@@ -27,6 +27,7 @@ from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, op
 from edgeinfer.models.file_facts import approximate, fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import OpenHead, open_model, spec_of
+from edgeinfer.models.projector_file import ProjectorFile
 from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.cost.memory import MemoryNeed
@@ -237,7 +238,7 @@ class Subject:
     `program`: the program that opens it, where the file's form decides that; otherwise the device name decides.
     `approx`: what is left out. `rows`: whether prompts may contain rows.
     `head`: the trained head that drafts for it, if any; `spec` then shows it hidden rows. `source`: where the store has
-    it from; a name of Ollama's says more than the file.
+    it from; a name of Ollama's says more than the file. `projector`: with the encoder of its images, if it has one.
     """
 
     file: GGUFFile | DecoderFolder
@@ -248,6 +249,7 @@ class Subject:
     rows: bool = False
     head: OpenHead | None = None
     source: str = ""
+    projector: ProjectorFile | None = None
 
     @property
     def gguf(self) -> GGUFFile:
@@ -260,6 +262,12 @@ class Subject:
         if self.spec is None:
             return unknown_need(self.file.metadata, self.file.tensors, limits)
         return memory_need(device, self.spec, self.file.tensors, limits)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.file.close()
+        if self.projector is not None:
+            self.projector.close()
 
     def release(self) -> None:
         """Give memory back once all is loaded: pages of the file, and what tokenizer and drafts were made from."""

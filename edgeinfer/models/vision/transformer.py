@@ -116,10 +116,10 @@ def attention(
         g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows)))
         start += count * own
     for name in ("query", "key"):
-        weight = g.hp.bias(f"{prefix}attn_{name[0]}_norm.weight", own)
-        if weight is not None:
+        factors = g.hp.bias(f"{prefix}attn_{name[0]}_norm.weight", own)
+        if factors is not None:
             bias = g.hp.bias(f"{prefix}attn_{name[0]}_norm.bias", own)
-            g.add(_norm(g, name, name, weight, bias, own, counts[name]))
+            g.add(_norm(g, name, name, factors, bias, own, counts[name]))
         if rope is not None:
             g.add(Rope(name, counts[name], own, rope, sections))
     g.add(StoreKV("key", "value", CACHE, sizes.kv_heads, own, own))
