@@ -183,8 +183,8 @@ def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, not
 def _load(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
     """Load a model as the options say."""
     device = AUTO_DEVICE if options.device == AUTO else options.device
-    subject, told = open_seeing(local.path, replace(options, device=device))
-    subject, notices = replace(subject, source=local.source), notices + told
+    subject, told = open_seeing(local.path, replace(options, device=device), local.source)
+    notices += told
     try:
         if options.device == AUTO and subject.projector is None and not _must_stream(subject, options):
             return _start_fastest(subject, local.name, options, started, notices)

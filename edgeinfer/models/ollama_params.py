@@ -1,9 +1,9 @@
 """What Ollama's names of a model say of it: the `params`, `system`, `template` and `adapter` layers of their manifests.
 
 In: the path of a model's file, and the name that was asked for. Out: sampling options by our names, texts at which
-answers of chats end, the system prompt of chats that have none, the chat template in Go's language, and the LoRA
-adapters of the name; nothing for a file that is no blob of Ollama's. If several names share a file and none was asked
-for, what they agree on. Example messages and the length of the context are not used.
+answers of chats end, the system prompt of chats that have none, the chat template in Go's language, the LoRA adapters
+and the projector of the name; nothing for a file that is no blob of Ollama's. If several names share a file and none
+was asked for, what they agree on. Example messages and the length of the context are not used.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ SYSTEM_LAYER = "application/vnd.ollama.image.system"
 TEMPLATE_LAYER = "application/vnd.ollama.image.template"
 ADAPTER_LAYER = "application/vnd.ollama.image.adapter"
 MESSAGES_LAYER = "application/vnd.ollama.image.messages"
+PROJECTOR_LAYER = "application/vnd.ollama.image.projector"
 Value = TypeVar("Value")
 LAYER_CAP_BYTES = 1 << 16
 MOST_STOPS = 32
@@ -54,8 +55,8 @@ NAMES: Mapping[str, str] = MappingProxyType(
 class OllamaParams:
     """Sampling options, texts that end an answer, the system prompt of chats without their own, and LoRA adapters.
 
-    `template`: of chats, in Go's language. `unused`: names of parameters, and of what else belongs to the name, that
-    edgeinfer does not follow.
+    `projector`: the file with which the model reads images. `template`: of chats, in Go's language. `unused`: names of
+    parameters, and of what else belongs to the name, that edgeinfer does not follow.
     """
 
     sampling: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -64,6 +65,7 @@ class OllamaParams:
     system: str = ""
     template: str = ""
     adapters: tuple[Path, ...] = ()
+    projector: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class _Record:
     system: str
     template: str
     adapters: tuple[Path, ...]
+    projector: Path | None
 
 
 def ollama_params(path: Path, source: str = "") -> OllamaParams:
@@ -100,6 +103,7 @@ def ollama_params(path: Path, source: str = "") -> OllamaParams:
         _shared((each.system for each in found), ""),
         _shared((each.template for each in found), ""),
         _shared((each.adapters for each in found), ()),
+        _shared((each.projector for each in found), None),
     )
 
 
@@ -130,7 +134,13 @@ def _records(folder: Path, blob: str) -> Iterator[_Record]:
                     _layer(folder, layers.get(SYSTEM_LAYER, "")),
                     _layer(folder, layers.get(TEMPLATE_LAYER, "")),
                     tuple(blob_path(folder, digest[1]) for digest in adapters if digest is not None),
+                    _projector(folder, layers.get(PROJECTOR_LAYER, "")),
                 )
+
+
+def _projector(folder: Path, digest: str) -> Path | None:
+    found = DIGEST.fullmatch(digest)
+    return None if found is None else blob_path(folder, found[1])
 
 
 def _layer(folder: Path, digest: str) -> str:

@@ -12,27 +12,30 @@ from pathlib import Path
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.load_options import LoadOptions
-from edgeinfer.models.projector_choice import projectors_beside
+from edgeinfer.models.projector_choice import projectors_of
 from edgeinfer.models.projector_file import ProjectorFile, open_projector
 
 SEEING = ("cpu", "reference")
 """Devices that take rows of images."""
 
 
-def open_seeing(path: Path, load: LoadOptions) -> tuple[Subject, tuple[str, ...]]:
-    """Open a model with its projector: the one that options name, else one beside the model's file, if any."""
+def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subject, tuple[str, ...]]:
+    """Open a model with its projector: the one that options name, else its own, if it has one.
+
+    `source`: where the store has it from.
+    """
     why = _why_not(load)
     if load.mmproj not in ("auto", "off"):
         if why:
             raise BadSetting(f"images need {why}; leave --mmproj out or change that")
-        return _together(path, load, Path(load.mmproj).expanduser()), ()
+        return replace(_together(path, load, Path(load.mmproj).expanduser()), source=source), ()
     reasons: list[str] = []
-    for beside in () if why or load.mmproj == "off" else projectors_beside(path):
+    for beside in () if why or load.mmproj == "off" else projectors_of(path, source):
         try:
-            return _together(path, load, beside), ()
+            return replace(_together(path, load, beside), source=source), ()
         except EdgeInferError as reason:
             reasons.append(f"images cannot be read with {beside.name}: {reason}")
-    return open_subject(path, load), tuple(reasons[:1])
+    return replace(open_subject(path, load), source=source), tuple(reasons[:1])
 
 
 def _why_not(load: LoadOptions) -> str:

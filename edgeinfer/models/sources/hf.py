@@ -1,8 +1,9 @@
 """Models from the Hugging Face hub, through its own client and shared cache.
 
 In: ``hf:USER/REPO[:QUANT]``, the address of its page, or a USER/REPO that is not a local path. Out: a delivery of the
-cached file(s), in place, or the list of what a repository offers. Cached models are used without network access. Large
-files are fetched by our own downloader, which can resume, and handed to the client as blobs of its cache.
+cached file(s), in place, or the list of what a repository offers. The projector file of a model that reads images is
+fetched with it, and lies beside it in the cache. Cached models are used without network access. Large files are fetched
+by our own downloader, which can resume, and handed to the client as blobs of its cache.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from edgeinfer.models.download.transfer import receive
 from edgeinfer.models.file_names import model_name_at, quant_of, safe_file_name
 from edgeinfer.models.gguf import HeaderIncomplete
 from edgeinfer.models.hub_client import client, hub_api, progress_bar_class, readable, require_client
+from edgeinfer.models.projector_choice import projector_in
 from edgeinfer.models.repository_files import PREFERRED_QUANTS, choose_files, in_order, models_among
 from edgeinfer.models.sources.path import names_repository
 
@@ -83,8 +85,11 @@ class HubSource:
 
     def _download(self, pull: Pull) -> tuple[Path, ...]:
         with hub_api(self.text, self.repo, pull.policy) as api:
-            files = choose_files(api.list_repo_files(self.repo), self.quant, self.repo)
-            return self._download_files(api, files, pull)
+            there = api.list_repo_files(self.repo)
+            files = choose_files(there, self.quant, self.repo)
+            projector = projector_in(there, files[0])
+            both = files if projector is None else (*files, projector)
+            return self._download_files(api, both, pull)[: len(files)]
 
     def _download_files(self, api: Any, files: tuple[str, ...], pull: Pull) -> tuple[Path, ...]:
         hub, _ = client()
@@ -165,7 +170,8 @@ def _listed(text: str, policy: DownloadPolicy) -> tuple[ListedModel, ...]:
         if not (shards := in_order(files)) or (source.quant is not None and shards != chosen):
             continue
         name = model_name_at(files[0])
-        nbytes = sum(sizes[file] for file in shards)
+        projector = projector_in(list(sizes), files[0])
+        nbytes = sum(sizes[file] for file in (*shards, *(() if projector is None else (projector,))))
         found.append(ListedModel(f"{PREFIX}{source.repo}:{quant}", name, quant_of(name), nbytes, len(shards)))
     if not found:
         choose_files(list(sizes), None, source.repo)

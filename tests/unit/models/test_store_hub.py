@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.errors import DownloadFailed, ModelNotFound
+from edgeinfer.models.projector_choice import projectors_of
 from edgeinfer.models.repository_files import choose_files
 from edgeinfer.models.store import ModelStore
 from tests.tiny_models import write_model
@@ -265,6 +266,18 @@ def test_what_is_cached_needs_no_network(hub: Hub, tmp_path: Path) -> None:
     hub.files.clear()
     answer = pull_from(hub, tmp_path, "hf:u/r:q8_0", HF_ENDPOINT="http://127.0.0.1:9")
     assert (answer["name"], answer["sizes"]) == ("tiny-Q8_0", [])
+
+
+def test_a_projector_comes_with_its_model(hub: Hub, tmp_path: Path) -> None:
+    data, projector = hub.files["tiny-Q4_K_M.gguf"], write_model(tmp_path / "p.gguf", seed=2)
+    hub.files |= {"mmproj-tiny-F16.gguf": projector, "mmproj-tiny-BF16.gguf": data}
+    listed = pull_from(hub, tmp_path, "hf:u/r", LIST)["listed"]
+    assert [each[3] for each in listed] == [len(data) + len(projector)] * 2  # type: ignore[attr-defined]
+    answer = pull_from(hub, tmp_path, "hf:u/r")
+    assert answer["sizes"] == [len(data) + len(projector)]
+    (path,) = map(Path, answer["paths"])  # type: ignore[call-overload]
+    assert [each.name for each in projectors_of(path)] == ["mmproj-tiny-F16.gguf"]
+    assert projectors_of(path)[0].read_bytes() == projector
 
 
 def test_the_token_is_the_clients(hub: Hub, tmp_path: Path) -> None:
