@@ -21,6 +21,7 @@ from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.models.variants import block_budget_of
+from edgeinfer.models.vision.encoder import ImageEncoder
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.machine.topology import available_bytes
@@ -162,6 +163,20 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
         limits.state_slots(spec.states) if taken.bytes_per_state else 0,
         min(taken.buffer_bytes, _draft_bytes(spec, limits)),
         kv_file_bytes=taken.kv_file_bytes,
+    )
+
+
+def encoder_limits(encoder: ImageEncoder) -> Limits:
+    """Limits for an image encoder, of which a pass has one tile."""
+    n_most = encoder.n_most
+    return Limits(n_most, pages_for(n_most), max_tokens=n_most, max_outputs=n_most)
+
+
+def with_encoder(need: MemoryNeed, device: str, encoder: ImageEncoder, tensors: Mapping[str, TensorInfo]) -> MemoryNeed:
+    """The need of a model with that of its image encoder. Raises as `memory_need`."""
+    limits = encoder_limits(encoder)
+    return need.with_encoder(
+        *(memory_need(device, spec, tensors, limits) for spec in (encoder.trunk, encoder.projection))
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.weights import matrix
-from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.kv.limits import encoder_limits
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
@@ -33,9 +33,7 @@ class OpenEncoder:
         """Raises DoesNotFit, UnsupportedModel."""
         self._encoder = encoder = projector.encoder
         self._table = None if encoder.positions is None else matrix(projector.file, encoder.positions[0])
-        limits = Limits(
-            encoder.n_most, pages_for(encoder.n_most), max_tokens=encoder.n_most, max_outputs=encoder.n_most
-        )
+        limits = encoder_limits(encoder)
         self._trunk = beside(encoder.trunk, projector.file, fingerprint, limits)
         try:
             self._projection = beside(encoder.projection, projector.file, fingerprint, limits)
