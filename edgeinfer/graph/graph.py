@@ -70,8 +70,8 @@ class ModelSpec:
 
     `logits` is float32[O, n_vocab], or hidden rows for a model without logits. `head_width`: width of the keys' heads.
     `dense`: matrices applied in turn to a pooled row of hidden states. `rank`: the ranking head of a reranker.
-    `limit`: None if the spec is right for every context. `most_whole`: most rows of an image that see each other, so that
-    they must be in one pass; 0 if none do.
+    `limit`: None if the spec is right for every context. `most_whole`: most rows of an image that see each other, so
+    that they must be in one pass; 0 if none do.
     """
 
     architecture: str

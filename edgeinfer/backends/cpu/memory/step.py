@@ -57,7 +57,8 @@ class StepRecord:
     ) -> None:
         """`ends`: whether some attention is over whole texts. `spans`: whether some heeds spans.
 
-        `scales`: of LoRA adapters, where a pass states none. `chooses`: whether blocks of prompts choose what they attend to.
+        `scales`: of LoRA adapters, where a pass states none. `chooses`: whether blocks of prompts choose what they
+        attend to.
         """
         self.adapters = AdapterRows(limits, scales)
         self._tile_tokens = tile_tokens
