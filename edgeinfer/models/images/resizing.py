@@ -30,7 +30,7 @@ ROWS_AT_ONCE = 16
 
 
 def _bilinear(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.maximum(1 - np.abs(x), 0)
+    return np.where(np.abs(x) < 1, 1 - np.abs(x), 0)
 
 
 def _bicubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
