@@ -6,8 +6,8 @@ For each family a tiny random checkpoint is written as its publishers write it; 
 converter makes a model of it and a projector file.
 
 NAME.gguf (bf16) and mmproj-NAME.gguf (f32) come with NAME.npz: for each image N: pixelsN uint8[H, W, 3], rowsN
-float32[M, D] (those of all tiles, one after another), countsN int32[tiles]. Where prompts are judged too: prompt, a text
-with one placeholder; idsN int32[T], its tokens with image N, -1 for rows; lastN float32[V], logits after it.
+float32[M, D] (those of all tiles, one after another), countsN int32[tiles]. Where prompts are judged too: prompt, a
+text with one placeholder; idsN int32[T], its tokens with image N, -1 for rows; lastN float32[V], logits after it.
 """
 
 from __future__ import annotations

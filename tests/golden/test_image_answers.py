@@ -48,7 +48,7 @@ class Judged:
         )
 
     def image(self, number: int) -> Image:
-        return Image(self.held[f"pixels{number}"])
+        return Image.of(self.held[f"pixels{number}"])
 
     @property
     def n_images(self) -> int:
@@ -106,7 +106,7 @@ def test_counting_tokens_encodes_nothing(judged: Judged) -> None:
     assert reader is not None
     n_encoded = reader.n_encoded
     messages = judged.messages(1)
-    messages[0]["content"][1]["image"] = Image(judged.held["pixels1"] ^ 1)  # type: ignore[index]
+    messages[0]["content"][1]["image"] = Image.of(judged.held["pixels1"] ^ 1)  # type: ignore[index]
     assert judged.llm.prompts.n_tokens(messages) == len(judged.held["ids1"])
     assert reader.n_encoded == n_encoded
 

@@ -22,7 +22,7 @@ Features = Callable[[Any, Any], list[torch.Tensor]]
 class Case:
     """A family. `name`: of its files. `config`: of a tiny model; `model`: its class in transformers.
 
-    `processor`: the class of its image processor (of Pillow, not torchvision) and the options that differ. `options`:
+    `processor`: the class of its image processor and the options that differ. `options`:
     of llama.cpp's converter, for the model and for the projector.
     """
 
