@@ -70,7 +70,8 @@ class ModelSpec:
 
     `logits` is float32[O, n_vocab], or hidden rows for a model without logits. `head_width`: width of the keys' heads.
     `dense`: matrices applied in turn to a pooled row of hidden states. `rank`: the ranking head of a reranker.
-    `limit`: None if the spec is right for every context.
+    `limit`: None if the spec is right for every context. `most_whole`: most rows of an image that see each other, so
+    that they must be in one pass; 0 if none do.
     """
 
     architecture: str
@@ -91,6 +92,7 @@ class ModelSpec:
     rank: RankHead | None = None
     logits: str = "logits"
     limit: ContextLimit | None = None
+    most_whole: int = 0
 
     def ops(self) -> Iterator[Op]:
         """All ops in order."""
@@ -118,8 +120,10 @@ class ModelSpec:
         """What passes accept besides token ids."""
         takes_rows = any(isinstance(op, Embed) and op.rows for op in self.ops())
         takes_axes = any(isinstance(op, Rope) and op.sections is not None for op in self.ops())
+        has_spans = any(isinstance(op, Attention) and op.spans for op in self.ops())
         hidden_width = max((op.first + op.width for op in self.ops() if isinstance(op, HiddenRows)), default=0)
-        return Inputs(self.width if takes_rows else 0, takes_axes, self.scales, hidden_width)
+        own = self.width if takes_rows else 0, takes_axes, self.scales, hidden_width
+        return Inputs(*own, spans=has_spans, most_whole=self.most_whole)
 
     @property
     def scales(self) -> tuple[float, ...]:

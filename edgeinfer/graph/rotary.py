@@ -21,7 +21,8 @@ class RopeTable:
     longrope has other factors for contexts above `original_context` (arXiv 2402.13753); still turns nothing.
     `magnitude` multiplies cos and sin. So does, with a `growth`, 1 + growth * ln(1 + floor((position + growth_start) /
     growth_period)): queries that grow by steps (Llama 4, Ministral 3). `ahead`: tokens turn as if they stood so many
-    positions later.
+    positions later. `given`: the frequency of each pair, instead of base^(-2i / rotary_width): image encoders begin
+    them again for each axis.
     """
 
     base: float
@@ -37,6 +38,7 @@ class RopeTable:
     growth_period: int = 0
     growth_start: int = 0
     ahead: int = 0
+    given: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,9 @@ class Batch:
     turn_starts  int32[T]  where the turn of each token's chat begins, 0: unknown; None: unknown
     blocks     int32[N]     the first token of each whole block of a prompt: PAGE tokens of one sequence, in a chain, at
                positions from a multiple of PAGE on; None: no blocks
+    spans      int32[T, 2]  the first and the last position each token sees in attention that heeds it, so that rows of
+               an image see each other; None: none stated. Along a chain neither falls; what is after a token's own
+               position is in this pass
     """
 
     tokens: Int32s
@@ -72,6 +75,7 @@ class Batch:
     budgets: Int32s | None = None
     turn_starts: Int32s | None = None
     blocks: Int32s | None = None
+    spans: Int32s | None = None
 
     def named_tokens(self) -> list[int]:
         """The tokens in the form used to compare texts: ids, and the names of rows."""
@@ -142,6 +146,18 @@ def joined_numbers(batches: Sequence[Batch], of: Callable[[Batch], Int32s | None
         return None
     parts = zip(batches, stated, strict=True)
     return np.concatenate([np.zeros_like(batch.positions) if each is None else each for batch, each in parts])
+
+
+def joined_spans(batches: Sequence[Batch]) -> Int32s | None:
+    """The spans of several batches, concatenated, all up to a token itself for the others; None if none has any."""
+    if all(batch.spans is None for batch in batches):
+        return None
+    return np.concatenate([causal_spans(batch.positions) if batch.spans is None else batch.spans for batch in batches])
+
+
+def causal_spans(positions: Int32s) -> Int32s:
+    """Spans of tokens that see all positions up to their own: int32[T, 2]."""
+    return np.stack([np.zeros_like(positions), positions], axis=1)
 
 
 def joined_blocks(batches: Sequence[Batch]) -> Int32s | None:
@@ -238,6 +254,7 @@ def join(batches: Sequence[Batch]) -> Batch:
         budgets=joined_numbers(batches, attrgetter("budgets")),
         turn_starts=joined_numbers(batches, attrgetter("turn_starts")),
         blocks=joined_blocks(batches),
+        spans=joined_spans(batches),
     )
 
 
@@ -247,7 +264,8 @@ class Inputs:
 
     `row_width`: width of input rows, 0 for token ids only. `axes`: whether it reads three positions per token.
     `scales`: of its LoRA adapters, in passes that state none; () if passes cannot state any. `hidden_width`: width of
-    the hidden rows that come with its tokens, 0 if it reads none. `budgets`: whether passes may state budgets.
+    the hidden rows that come with its tokens, 0 if it reads none. `budgets`: whether passes may state budgets. `spans`:
+    whether they may state spans. `most_whole`: most rows of an image that see each other, 0 if none do.
     """
 
     row_width: int = 0
@@ -255,9 +273,11 @@ class Inputs:
     scales: tuple[float, ...] = ()
     hidden_width: int = 0
     budgets: bool = False
+    spans: bool = False
+    most_whole: int = 0
 
     def check(self, batch: Batch, n_context: int) -> None:
-        """Raises UnsupportedModel, ContextOverflow or ValueError if a batch has invalid rows, axes or scales."""
+        """Raises UnsupportedModel, ContextOverflow or ValueError if a batch has invalid rows, axes, scales or spans."""
         if batch.rows is not None:
             if not self.row_width:
                 raise UnsupportedModel(
@@ -285,6 +305,10 @@ class Inputs:
                 )
             if batch.budgets.shape != batch.tokens.shape:
                 raise ValueError(f"budgets of shape {batch.budgets.shape} for {len(batch.tokens)} tokens")
+        if batch.spans is not None:
+            if not self.spans:
+                raise UnsupportedModel("this model, as it was opened, has no attention that sees later positions")
+            check_spans(batch)
         hidden = () if batch.hidden is None else batch.hidden.shape
         if hidden != ((len(batch.tokens), self.hidden_width) if self.hidden_width else ()):
             raise ValueError(f"hidden rows of shape {hidden} for {len(batch.tokens)} tokens, {self.hidden_width} wide")
@@ -297,6 +321,23 @@ def check_axes(lowest: int, highest: int, n_context: int) -> None:
             f"positions from {lowest} to {highest} along an axis are not all within the context of {n_context}; "
             "load the model with a larger context (--ctx, n_context)"
         )
+
+
+def check_spans(batch: Batch) -> None:
+    """Raises ValueError for spans that are not as `Batch.spans` says."""
+    positions, n_tokens = batch.positions, len(batch.tokens)
+    if batch.spans is None or batch.spans.shape != (n_tokens, 2):
+        raise ValueError(f"spans of another shape than ({n_tokens}, 2)")
+    first, last = batch.spans.T
+    if np.any((first < 0) | (first > positions) | (last < positions)):
+        raise ValueError("spans that do not begin at a position from 0 on and contain their token")
+    follows = batch.parents[1:] == np.arange(n_tokens - 1)
+    if np.any(follows & ((np.diff(first) < 0) | (np.diff(last) < 0))):
+        raise ValueError("spans that fall along a chain of tokens")
+    for sequence in np.unique(batch.sequences[last > positions]):
+        own = np.flatnonzero(batch.sequences == sequence)
+        if np.any(np.diff(own) != 1) or not follows[own[:-1]].all() or last[own].max() > positions[own[-1]]:
+            raise ValueError("tokens that see later positions which are not all in a chain of this pass")
 
 
 IDS_ONLY = Inputs()

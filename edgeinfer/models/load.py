@@ -139,7 +139,8 @@ def spec_of(
             )
     _check_tensors(spec, tensors, header.integer("block_count"), re.compile(architecture.unread))
     if rows:
-        spec = with_rows(spec, hp, architecture.axes)
+        whole = None if architecture.whole is None else architecture.whole(hp)
+        spec = with_rows(spec, hp, architecture.axes, whole)
     spec = spec if block_budget is None else with_block_budget(spec, block_budget)
     return spec if approx is None else with_threshold(spec, approx)
 

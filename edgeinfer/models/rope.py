@@ -143,10 +143,13 @@ def frequencies(table: RopeTable, factors: NDArray[np.float32] | None = None) ->
     """Angle per position of each rotary pair: float64[rotary_width / 2].
 
     `factors`, float32[rotary_width / 2], is the tensor that the table names, or None. Raises BadGGUF if it has another
-    length or a value that is not a finite number above zero.
+    length or a value that is not a finite number above zero; ValueError if the table has another number of frequencies
+    than pairs.
     """
     pairs = np.arange(0, table.rotary_width, 2, dtype=np.float64) / table.rotary_width
-    plain = table.base**-pairs
+    plain = np.array(table.given, np.float64) if table.given else table.base**-pairs
+    if plain.shape != pairs.shape:
+        raise ValueError(f"{len(plain)} frequencies for {len(pairs)} rotary pairs")
     if table.scaling == "still":
         return np.zeros_like(plain)
     if factors is not None:

@@ -10,7 +10,7 @@ from where. Sources: Qwen2-VL (arXiv 2409.12191), Qwen3-VL (arXiv 2511.21631).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -29,6 +29,16 @@ from edgeinfer.graph.step import AXES
 from edgeinfer.models.hyperparameters import Hyperparameters
 
 KEY = "rope.dimension_sections"
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRows:
+    """Images of a family whose rows see each other, in all layers or only in those with a window; `most` rows each."""
+
+    most: int
+    windows_only: bool = False
+
+
 SMOOTH = ("silu", "gelu_tanh")
 """Activations that are never exactly zero over a range."""
 NOT_EXACT = "so the text is not what the model itself would say"
@@ -36,19 +46,29 @@ LARGEST, SMALLEST = 1e30, 1e-30
 """Thresholds are compared as float32."""
 
 
-def with_rows(spec: ModelSpec, hp: Hyperparameters, axes: Literal["contiguous", "interleaved"] | None) -> ModelSpec:
+def with_rows(
+    spec: ModelSpec,
+    hp: Hyperparameters,
+    axes: Literal["contiguous", "interleaved"] | None,
+    whole: WholeRows | None = None,
+) -> ModelSpec:
     """The model prepared for rows of numbers. `axes`: how files of its family arrange axes.
 
-    Raises BadGGUF for invalid sections, UnsupportedModel if edgeinfer does not know what they mean.
+    `whole`: where rows of an image see each other, if they do. Raises BadGGUF for invalid sections, UnsupportedModel if
+    edgeinfer does not know what they mean.
     """
     sections = _sections(hp, axes)
-    stages = tuple(replace(stage, ops=tuple(_open(op, sections, hp) for op in stage.ops)) for stage in spec.stages)
-    return replace(spec, stages=stages)
+    stages = tuple(
+        replace(stage, ops=tuple(_open(op, sections, hp, whole) for op in stage.ops)) for stage in spec.stages
+    )
+    return replace(spec, stages=stages, most_whole=0 if whole is None else whole.most)
 
 
-def _open(op: Op, sections: RopeSections | None, hp: Hyperparameters) -> Op:
+def _open(op: Op, sections: RopeSections | None, hp: Hyperparameters, whole: WholeRows | None) -> Op:
     if isinstance(op, Embed):
         return replace(op, rows=True)
+    if isinstance(op, Attention) and whole is not None and (op.window is not None or not whole.windows_only):
+        return replace(op, spans=True)
     if isinstance(op, Rope) and sections is not None:
         pairs, total = op.table.rotary_width // 2, sections.temporal + sections.height + sections.width
         if total != pairs:
@@ -100,8 +120,13 @@ def with_threshold(spec: ModelSpec, threshold: float) -> ModelSpec:
 def with_block_budget(spec: ModelSpec, budget: int) -> ModelSpec:
     """The model with blocks of prompts that attend to about `budget` positions, in layers without a window.
 
-    Raises BadSetting if no layer attends to all that was before.
+    Raises BadSetting if no layer attends to all that was before, or if rows see each other in such layers.
     """
+    if any(isinstance(op, Attention) and op.spans and op.window is None for op in spec.ops()):
+        raise BadSetting(
+            f"approx prefill is not for {spec.architecture} with images, whose rows see each other in layers without a "
+            "window; leave it out, or load the model for texts alone"
+        )
     stages = tuple(replace(stage, ops=tuple(_within(op, budget) for op in stage.ops)) for stage in spec.stages)
     found = replace(spec, stages=stages)
     if found == spec:

@@ -104,7 +104,7 @@ class Wish:
 
     n_missing: tokens to evaluate before its next one is known; 1: it is decoding. last_pass: number of the last pass it
     took part in. n_silent: how many of the missing tokens need no output, None: all but the last. n_before: tokens
-    before these. Wishes are in order of arrival.
+    before these. n_least: how many a pass must have, if it has any. Wishes are in order of arrival.
     """
 
     key: int
@@ -113,6 +113,7 @@ class Wish:
     last_pass: int
     n_silent: int | None = None
     n_before: int = 0
+    n_least: int = 1
 
     def n_outputs(self, n_tokens: int) -> int:
         """Outputs to count for so many of its tokens; 1 also while a prompt that needs none is read."""
@@ -194,8 +195,16 @@ def _add(given: dict[int, int], wishes: Sequence[Wish], wish: Wish, most: int, r
     chunk = min(n_more, most, n_left)
     if room.block and 0 < chunk < n_more and wish.n_silent is None:
         chunk = _in_blocks(chunk, wish.n_before + has, n_more, n_left, room.block)
+    if 0 < chunk < wish.n_least - has:
+        chunk = _together(wish, has, room.max_tokens - sum(given.values()), n_more)
     if chunk > 0:
         given[wish.key] = has + chunk
+
+
+def _together(wish: Wish, has: int, n_left: int, n_more: int) -> int:
+    """As many more tokens as a prompt must have in one pass, however long that takes and if there are no drafts."""
+    n_missing = wish.n_least - has
+    return n_missing if n_missing <= min(n_left, n_more) else 0
 
 
 def _in_blocks(n_tokens: int, n_before: int, n_more: int, n_left: int, block: int) -> int:

@@ -83,6 +83,7 @@ class Server:
             n_vocab=self._n_vocab,
             row_width=self._inputs.row_width,
             axes=self._inputs.axes,
+            spans=self._inputs.spans,
             scales=self._evaluator.capabilities.scales,
             n_context_trained=0 if program is None else program.n_context_trained,
             max_tokens=evaluator.limits.max_tokens,
@@ -130,10 +131,10 @@ class Server:
     def _evaluate(self, call: RemoteCall) -> RemoteReply:
         assert self._shared is not None
         n_tokens, n_outputs, n_rows = (_number(call, name) for name in ("n_tokens", "n_outputs", "n_rows"))
-        axes, scales = bool(call.arguments["axes"]), bool(call.arguments["scales"])
+        stated = {name: bool(call.arguments[name]) for name in ("axes", "scales", "spans")}
         listed = np.array(call.arguments["blocks"], np.int32)
         blocks = listed if len(listed) else None
-        batch = self._shared.batch(n_tokens, n_outputs, n_rows, axes=axes, scales=scales, blocks=blocks)
+        batch = self._shared.batch(n_tokens, n_outputs, n_rows, **stated, blocks=blocks)
         logits = self._evaluator.evaluate(batch)
         shapes = self._shared.put_results(logits, self._evaluator.peaks)
         n_free_pages, n_workers = self._evaluator.n_free_pages, self._evaluator.n_workers

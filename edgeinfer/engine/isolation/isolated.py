@@ -18,7 +18,7 @@ from edgeinfer.backends.evaluator import Interrupted, StopFlag
 from edgeinfer.engine.isolation.messages import RemoteCall, RemoteOpening, RemotePass, RemoteVocabulary, check_ids
 from edgeinfer.engine.isolation.process import Child, KnownSequence
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.kv.saved_state import ReadText
+from edgeinfer.engine.kv.saved_state import ReadText, cut_whole
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.run.evaluators import EvaluatorCapabilities
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
@@ -57,7 +57,7 @@ class Isolated:
         self._child: Child | None = Child(opening, progress)
         facts = self._child.facts
         self.device, self.batch_invariant = facts.device, facts.batch_invariant
-        self._inputs = Inputs(facts.row_width, facts.axes, facts.scales)
+        self._inputs = Inputs(facts.row_width, facts.axes, facts.scales, spans=facts.spans)
         self.n_vocab, self.n_context_trained = facts.n_vocab, facts.n_context_trained
         self.limits = replace(
             opening.limits, max_tokens=facts.max_tokens, max_outputs=facts.max_outputs, branches=facts.branches
@@ -182,12 +182,13 @@ class Isolated:
         found = self._get(sequence)
         if not 0 <= n_cached <= found.n_cached:
             raise ValueError(f"sequence {sequence} has {found.n_cached} cached tokens; cannot keep {n_cached}")
-        reached, asked = [n_cached], {"n_cached": n_cached}
-        self._if_there(
-            found, lambda child, there: reached.append(self._ask(child, "truncate", sequence=there, **asked))
-        )
-        found.truncate(reached[-1])
-        return reached[-1]
+
+        def cut(n: int) -> int:
+            left = [n]
+            self._if_there(found, lambda child, at: left.append(self._ask(child, "truncate", sequence=at, n_cached=n)))
+            return left[-1]
+
+        return found.truncate(cut_whole(n_cached, found.whole_before, cut))
 
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.

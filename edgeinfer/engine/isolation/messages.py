@@ -29,8 +29,9 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...] | None]
 """Shapes of logits and of peaks, if there are any."""
 FLAG_BYTES = 64
 """Bytes of a stop flag's text at the start of the shared memory."""
-BATCH_ROWS = 5 + AXES
-"""Number of arrays of a batch: tokens, sequences, positions, parents, outputs, and axes."""
+SPANS = 5 + AXES
+BATCH_ROWS = SPANS + 2
+"""Number of arrays of a batch: tokens, sequences, positions, parents, outputs, axes, and from SPANS on spans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class RemoteFacts:
     n_vocab: int
     row_width: int
     axes: bool
+    spans: bool
     scales: tuple[float, ...]
     n_context_trained: int
     max_tokens: int
@@ -146,8 +148,8 @@ def check_ids(tokens: Sequence[int], n_vocab: int) -> None:
 class Shared:
     """Memory that both processes map: a stop flag, a batch, logits and peaks, at offsets that depend only on the sizes.
 
-    The integer arrays of a batch come one after another, axes last, followed by its rows and by its scales of LoRA
-    adapters, if the model takes any.
+    The integer arrays of a batch come one after another, axes and spans last, followed by its rows and by its scales of
+    LoRA adapters, if the model takes any.
     """
 
     def __init__(
@@ -189,13 +191,16 @@ class Shared:
         if batch.rows is not None:
             self._rows[:n_rows] = batch.rows.values
         if batch.axes is not None:
-            self._batch[5:, :n_tokens] = batch.axes.T
+            self._batch[5:SPANS, :n_tokens] = batch.axes.T
+        if batch.spans is not None:
+            self._batch[SPANS:, :n_tokens] = batch.spans.T
         if batch.scales is not None:
             self._scales[:n_tokens] = batch.scales
         blocks: list[Plain] = [] if batch.blocks is None else batch.blocks.tolist()
         stated: dict[str, Plain] = {
             "axes": batch.axes is not None,
             "scales": batch.scales is not None,
+            "spans": batch.spans is not None,
             "blocks": blocks,
         }
         return {"n_tokens": n_tokens, "n_outputs": n_outputs, "n_rows": n_rows, **stated}
@@ -208,6 +213,7 @@ class Shared:
         *,
         axes: bool,
         scales: bool = False,
+        spans: bool = False,
         blocks: Int32s | None = None,
     ) -> Batch:
         """A copy of the batch that was written."""
@@ -219,9 +225,10 @@ class Shared:
             parents,
             self._batch[4, :n_outputs].copy(),
             InputRows(self._rows[:n_rows].copy()) if n_rows else None,
-            self._batch[5:, :n_tokens].T.copy() if axes else None,
+            self._batch[5:SPANS, :n_tokens].T.copy() if axes else None,
             self._scales[:n_tokens].copy() if scales else None,
             blocks=blocks,
+            spans=self._batch[SPANS:, :n_tokens].T.copy() if spans else None,
         )
 
     def put_results(self, logits: Floats, peaks: Floats | None) -> Shapes:

@@ -139,9 +139,14 @@ class KnownSequence:
     def n_cached(self) -> int:
         return self.n_state + len(self.text)
 
-    def truncate(self, n_cached: int) -> None:
-        """Drop everything after `n_cached` tokens; the rest of the saved state is used unchanged."""
+    def whole_before(self, n_cached: int) -> int:
+        """The most of the first `n_cached` tokens that can be read again without those after them."""
+        return min(n_cached, self.n_state + self.text.whole_before(max(0, n_cached - self.n_state)))
+
+    def truncate(self, n_cached: int) -> int:
+        """Drop everything after `n_cached` tokens, and return that; the rest of the saved state is used unchanged."""
         self.text.cut(max(0, n_cached - self.n_state))
         if not n_cached:
             self.state = b""
         self.n_state = min(self.n_state, n_cached)
+        return n_cached

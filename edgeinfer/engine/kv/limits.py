@@ -21,6 +21,7 @@ from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.models.variants import block_budget_of
+from edgeinfer.models.vision.encoder import ImageEncoder
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.machine.topology import available_bytes
@@ -44,9 +45,17 @@ def context_of(n_context_usual: int, n_context: int | None) -> int:
 
 
 def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16", spec: ModelSpec | None = None) -> Limits:
-    """Limits with room for the whole context of `n_sessions` sessions; with `spec`, its windows may keep less."""
+    """Limits with room for the whole context of `n_sessions` sessions; with `spec`, its windows may keep less.
+
+    Rows of an image that see each other have room in one pass, beside a token of each answer.
+    """
     limits = Limits(n_context, n_sessions * pages_for(n_context) + SPARE_PAGES, kv=kv)
-    return limits if spec is None else replace(limits, windows=_windows(spec, limits, n_sessions))
+    if spec is None:
+        return limits
+    if spec.most_whole:
+        most = min(spec.most_whole + limits.max_outputs, n_context)
+        limits = replace(limits, max_tokens=max(limits.max_tokens, most))
+    return replace(limits, windows=_windows(spec, limits, n_sessions))
 
 
 def with_budget(limits: Limits, spec: ModelSpec | None, kv_budget: int | None) -> Limits:
@@ -63,6 +72,11 @@ def with_budget(limits: Limits, spec: ModelSpec | None, kv_budget: int | None) -
         name = "this model" if spec is None else spec.architecture
         raise BadSetting(
             f"approx kv={kv_budget} has nothing to leave out of what is cached: {name} {what}; leave it out"
+        )
+    if any(op.spans and op.window is None for op in ops):
+        raise BadSetting(
+            f"approx kv={kv_budget} is not for {spec.architecture} with images, whose rows see each other in layers "
+            "without a window; leave it out, or load the model for texts alone"
         )
     return replace(limits, budgets=True, kv_budget=kv_budget)
 
@@ -162,6 +176,20 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
         limits.state_slots(spec.states) if taken.bytes_per_state else 0,
         min(taken.buffer_bytes, _draft_bytes(spec, limits)),
         kv_file_bytes=taken.kv_file_bytes,
+    )
+
+
+def encoder_limits(encoder: ImageEncoder) -> Limits:
+    """Limits for an image encoder, of which a pass has one tile."""
+    n_most = encoder.n_most
+    return Limits(n_most, pages_for(n_most), max_tokens=n_most, max_outputs=n_most)
+
+
+def with_encoder(need: MemoryNeed, device: str, encoder: ImageEncoder, tensors: Mapping[str, TensorInfo]) -> MemoryNeed:
+    """The need of a model with that of its image encoder. Raises as `memory_need`."""
+    limits = encoder_limits(encoder)
+    return need.with_encoder(
+        *(memory_need(device, spec, tensors, limits) for spec in (encoder.trunk, encoder.projection))
     )
 
 

@@ -13,9 +13,9 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from edgeinfer.backends.base import Lane
 from edgeinfer.backends.memories import StateMemory
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.errors import DoesNotFit, EdgeInferError
-from edgeinfer.graph.step import PAGE, Batch, Floats, InputRows, Int32s, same_axes
+from edgeinfer.graph.step import PAGE, Batch, Floats, InputRows, Int32s, causal_spans, same_axes
 
 Value = str | int | Sequence[int]
 
@@ -196,6 +196,7 @@ def _put_states_back(
 class ReadText:
     """Tokens in order, negative where a row was read; the rows; and the axes of all tokens if any token had some.
 
+    `ahead`: how many tokens after it each one sees, if any sees some: then these must be read in the same pass.
     `scales`: of LoRA adapters, the same for all tokens; None if they were read as the model was loaded.
     """
 
@@ -203,6 +204,7 @@ class ReadText:
     rows: list[Floats] = field(default_factory=list)
     axes: list[list[int]] | None = None
     scales: list[float] | None = None
+    ahead: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -221,6 +223,17 @@ class ReadText:
         if self.axes is not None:
             axes = same_axes(batch.positions) if batch.axes is None else batch.axes
             self.axes += axes[path].tolist()
+        if batch.spans is not None and self.ahead is None:
+            self.ahead = [0] * n_before
+        if self.ahead is not None:
+            ahead = np.zeros_like(batch.positions) if batch.spans is None else batch.spans[:, 1] - batch.positions
+            self.ahead += ahead[path].tolist()
+
+    def whole_before(self, n_tokens: int) -> int:
+        """The most of the first `n_tokens` tokens that can be read again without those after them."""
+        while self.ahead is not None and n_tokens and self.ahead[n_tokens - 1]:
+            n_tokens -= 1
+        return n_tokens
 
     def cut(self, n_tokens: int) -> None:
         """Drop everything after the first `n_tokens` tokens."""
@@ -230,29 +243,39 @@ class ReadText:
         if self.axes is not None:
             del self.axes[n_tokens:]
             self.axes = self.axes or None
+        if self.ahead is not None:
+            del self.ahead[n_tokens:]
+            self.ahead = self.ahead or None
 
     def copied(self) -> ReadText:
         """Return an independent copy."""
         axes = None if self.axes is None else list(self.axes)
-        return ReadText(list(self.tokens), list(self.rows), axes, self.scales)
+        ahead = None if self.ahead is None else list(self.ahead)
+        return ReadText(list(self.tokens), list(self.rows), axes, self.scales, ahead)
 
     def batches(self, sequence: int, most_tokens: int, first: int = 0) -> Iterator[Batch]:
         """Yield batches that read the text one after the other, from position `first` on, without logits."""
-        n_rows = 0
-        for start in range(0, len(self.tokens), most_tokens):
-            tokens = np.array(self.tokens[start : start + most_tokens], np.int32)
+        n_rows = start = 0
+        while start < len(self.tokens):
+            stop = self.whole_before(min(start + most_tokens, len(self.tokens)))
+            tokens = np.array(self.tokens[start:stop], np.int32)
             order, n_own = np.arange(len(tokens), dtype=np.int32), int(np.count_nonzero(tokens < 0))
             rows = InputRows(np.array(self.rows[n_rows : n_rows + n_own], np.float32)) if n_own else None
-            axes = None if self.axes is None else np.array(self.axes[start : start + most_tokens], np.int32)
+            axes = None if self.axes is None else np.array(self.axes[start:stop], np.int32)
             sequences, positions = np.full(len(tokens), sequence, np.int32), order + np.int32(first + start)
             scales = None if self.scales is None else np.tile(np.array(self.scales, np.float32), (len(tokens), 1))
-            yield Batch(tokens, sequences, positions, order - 1, order[:0], rows, axes, scales)
-            n_rows += n_own
+            batch = Batch(tokens, sequences, positions, order - 1, order[:0], rows, axes, scales)
+            if self.ahead is not None and any(self.ahead[start:stop]):
+                spans = causal_spans(positions)
+                spans[:, 1] += np.array(self.ahead[start:stop], np.int32)
+                batch = replace(batch, spans=spans)
+            yield batch
+            n_rows, start = n_rows + n_own, stop
 
     def sealed(self) -> tuple[str, bytes]:
         """The text as JSON, and the bytes of its rows."""
         width = len(self.rows[0]) if self.rows else 0
-        shapes = {"n_rows": len(self.rows), "width": width}
+        shapes = {"n_rows": len(self.rows), "width": width, "ahead": self.ahead}
         header = json.dumps({"tokens": self.tokens, "axes": self.axes, "scales": self.scales, **shapes})
         return header, b"".join(row.tobytes() for row in self.rows)
 
@@ -262,4 +285,17 @@ class ReadText:
         fields = json.loads(header)
         n_rows, width = fields["n_rows"], fields["width"]
         rows = np.frombuffer(body[: 4 * n_rows * width], np.float32).reshape(n_rows, width)
-        return cls(fields["tokens"], list(rows), fields["axes"], fields.get("scales")), body[4 * n_rows * width :]
+        own = fields["tokens"], list(rows), fields["axes"], fields.get("scales"), fields.get("ahead")
+        return cls(*own), body[4 * n_rows * width :]
+
+
+def cut_whole(n_tokens: int, whole_before: Callable[[int], int], cut: Callable[[int], int]) -> int:
+    """Cut a sequence to what can be read again, `n_tokens` or fewer; returns how many are left.
+
+    `cut` drops what is after so many tokens, or more, and returns how many are left.
+    """
+    while True:
+        wanted = whole_before(n_tokens)
+        n_tokens = cut(wanted)
+        if n_tokens == wanted:
+            return n_tokens

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edgeinfer.errors import BadSetting, UnsupportedModel
-from edgeinfer.graph.step import AXES, Batch, Floats, InputRows, Inputs, Int32s, check_axes, same_axes
+from edgeinfer.graph.step import AXES, Batch, Floats, InputRows, Inputs, Int32s, causal_spans, check_axes, same_axes
 
 ROW = -1
 """Stands in batches for a token that is given as a row."""
@@ -31,14 +31,18 @@ class PromptRows:
 
     `axes`, int32[N, 3]: temporal, height and width position of each row, counted from where the rows begin; None: the
     rows follow one another like tokens. What comes after the rows continues after the largest position. Models with one
-    position per token accept only None.
+    position per token accept only None. `whole`: the rows see each other, as those of an image do in some models
+    (`Inputs.most_whole`), and are read in one pass.
     """
 
     values: Floats
     axes: Int32s | None
+    whole: bool
     first_name: int = field(repr=False)
 
-    def __init__(self, values: ArrayLike, axes: ArrayLike | None = None, *, first_name: int | None = None) -> None:
+    def __init__(
+        self, values: ArrayLike, axes: ArrayLike | None = None, *, whole: bool = False, first_name: int | None = None
+    ) -> None:
         """`first_name`: the name of the first row, below 0; the others count down. None: it is made of a hash of all.
 
         Raises BadSetting for numbers that cannot be rows.
@@ -53,8 +57,10 @@ class PromptRows:
             digest = hashlib.blake2b(rows.tobytes(), digest_size=16, key=str(rows.shape).encode())
             if positions is not None:
                 digest.update(positions.tobytes())
+            if whole:
+                digest.update(b"whole")
             first_name = -1 - (int.from_bytes(digest.digest(), "little") << NUMBER_BITS)
-        for name, value in (("values", rows), ("axes", positions), ("first_name", first_name)):
+        for name, value in (("values", rows), ("axes", positions), ("whole", whole), ("first_name", first_name)):
             object.__setattr__(self, name, value)
 
     @property
@@ -99,12 +105,14 @@ class MixedPrompt:
     values  float32[N, D]  the rows, in order
     axes    int32[T, 3]    positions of the tokens, for models with three per token; None for others
     shift   added to the position of a token after the prompt to give its axes, which are all the same
+    whole   positions of rows that see each other, and so must be read in one pass
     """
 
     tokens: tuple[int, ...]
     values: Floats
     axes: Int32s | None
     shift: int
+    whole: tuple[range, ...] = ()
 
     @classmethod
     def of(cls, pieces: Sequence[Piece], inputs: Inputs, n_context: int) -> MixedPrompt:
@@ -114,10 +122,13 @@ class MixedPrompt:
         """
         tokens: list[int] = []
         axes: list[Int32s] = []
+        whole: list[range] = []
         following = 0
         for piece in pieces:
             if isinstance(piece, PromptRows):
                 own = _checked(piece, inputs)
+                if piece.whole:
+                    whole.append(range(len(tokens), len(tokens) + len(piece.values)))
                 tokens += piece.names
                 axes.append(own + np.int32(following))
                 following += int(own.max()) + 1
@@ -128,7 +139,7 @@ class MixedPrompt:
         found = np.concatenate(axes)
         check_axes(0, int(found.max()), n_context)
         values = np.concatenate([piece.values for piece in pieces if isinstance(piece, PromptRows)])
-        return cls(tuple(tokens), values, found if inputs.axes else None, following - len(tokens))
+        return cls(tuple(tokens), values, found if inputs.axes else None, following - len(tokens), tuple(whole))
 
     @property
     def ids(self) -> list[int]:
@@ -136,14 +147,33 @@ class MixedPrompt:
         return [token for token in self.tokens if token >= 0]
 
     def completed(self, batch: Batch, named: Sequence[int]) -> Batch:
-        """Add rows and axes to a batch of this text's tokens. `named`: the batch's tokens as ids and names."""
+        """Add rows, axes and spans to a batch of this text's tokens. `named`: the batch's tokens as ids and names."""
         if self.axes is not None:
             batch = replace(batch, axes=self._axes_at(batch.positions))
         names = tuple(token for token in named if token < 0)
         if not names:
             return batch
+        batch = replace(batch, spans=self._spans_at(batch.positions))
         n_before = sum(token < 0 for token in self.tokens[: int(batch.positions[0])])
         return replace(batch, rows=InputRows(self.values[n_before : n_before + len(names)], names))
+
+    def least_together(self, first: int) -> int:
+        """How many tokens from position `first` on must be read in one pass: the rest of such rows, or one."""
+        return next((rows.stop - first for rows in self.whole if first in rows), 1)
+
+    def n_together(self, first: int, n_tokens: int) -> int:
+        """How many of `n_tokens` from position `first` on a pass should read: not a part of rows that see each other.
+
+        More than that if such rows begin at `first`.
+        """
+        stop = first + max(n_tokens, self.least_together(first))
+        return next((rows.start for rows in self.whole if rows.start < stop < rows.stop), stop) - first
+
+    def _spans_at(self, positions: Int32s) -> Int32s | None:
+        found, first, stop = causal_spans(positions), int(positions[0]), int(positions[-1]) + 1
+        for rows in self.whole:
+            found[max(0, rows.start - first) : max(0, rows.stop - first), 1] = rows.stop - 1
+        return found if any(rows.start < stop and rows.stop > first for rows in self.whole) else None
 
     def _axes_at(self, positions: Int32s) -> Int32s:
         assert self.axes is not None
@@ -163,6 +193,10 @@ def _checked(piece: PromptRows, inputs: Inputs) -> Int32s:
         )
     if width != inputs.row_width:
         raise BadSetting(f"rows of {width} numbers: this model's have {inputs.row_width}")
+    if piece.whole and not inputs.spans:
+        raise UnsupportedModel("this model's rows see only what comes before them: leave whole out")
+    if piece.whole and n_rows > inputs.most_whole:
+        raise BadSetting(f"{n_rows} rows that see each other: this model reads at most {inputs.most_whole} in one pass")
     if piece.axes is not None and not inputs.axes:
         raise UnsupportedModel("this model has one position a token and cannot be given three: leave axes out")
     return same_axes(np.arange(n_rows, dtype=np.int32)) if piece.axes is None else piece.axes

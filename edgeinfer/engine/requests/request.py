@@ -147,6 +147,14 @@ class Request:
         """The prompt with the ids of what it has in modules; rows stay as they are named."""
         return self.prompt if self.modules is None else self.modules.ids
 
+    def least_together(self, n_cached: int) -> int:
+        """How many tokens the next pass must have if it has any: rows that see each other are not read in parts."""
+        return 1 if self.mixed is None else self.mixed.least_together(n_cached)
+
+    def n_together(self, n_cached: int, n_tokens: int) -> int:
+        """How many of the next `n_tokens` tokens a pass should read for that; more where such rows begin."""
+        return n_tokens if self.mixed is None else self.mixed.n_together(n_cached, n_tokens)
+
     @property
     def own_ids(self) -> list[int] | None:
         """The ids of the prompt, in a new list, if not all of its tokens are ids; rows have none."""

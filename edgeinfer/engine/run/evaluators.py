@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.backends.base import DEVICES, DeviceKind, Limits, OpSeconds, device_kinds, kind_of
 from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText, StopFlag
-from edgeinfer.engine.kv.limits import memory_need, unknown_need
+from edgeinfer.engine.kv.limits import memory_need, unknown_need, with_encoder
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
@@ -261,7 +261,8 @@ class Subject:
         """The memory the model takes on a device under these limits, from the header alone. Raises UnknownKey."""
         if self.spec is None:
             return unknown_need(self.file.metadata, self.file.tensors, limits)
-        return memory_need(device, self.spec, self.file.tensors, limits)
+        need, projector = memory_need(device, self.spec, self.file.tensors, limits), self.projector
+        return need if projector is None else with_encoder(need, device, projector.encoder, projector.file.tensors)
 
     def close(self) -> None:
         """Close the files."""

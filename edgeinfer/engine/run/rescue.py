@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.engine.kv.saved_state import ReadText, seal, unseal
+from edgeinfer.engine.kv.saved_state import ReadText, cut_whole, seal, unseal
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.run.evaluators import EvaluatorCapabilities, SequenceEvaluator, Tally
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
@@ -148,13 +148,18 @@ class Rescued:
     def truncate(self, sequence: int, n_cached: int) -> int:
         """Drop a sequence's tokens from position n_cached on, or from before it; returns how many are left."""
         known = self._known[sequence]
-        reached = [n_cached]
-        self._without(known, lambda number: reached.append(self._inner.truncate(number, n_cached)))
-        if reached[-1] == 0:
+
+        def cut(n_left: int) -> int:
+            reached = [n_left]
+            self._without(known, lambda number: reached.append(self._inner.truncate(number, n_left)))
+            return reached[-1]
+
+        n_left = cut(n_cached) if known.text is None else cut_whole(n_cached, known.text.whole_before, cut)
+        if n_left == 0:
             known.text = ReadText()
         elif known.text is not None:
-            known.text.cut(reached[-1])
-        return reached[-1]
+            known.text.cut(n_left)
+        return n_left
 
     def n_cached(self, sequence: int) -> int:
         """The number of committed tokens of a sequence."""

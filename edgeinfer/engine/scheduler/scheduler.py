@@ -176,6 +176,7 @@ class Scheduler:
                     each.last_pass,
                     None if each.scores.is_whole else each.n_silent,
                     each.cached.n_cached,
+                    each.request.least_together(each.cached.n_cached),
                 )
                 for number, each in enumerate(able)
             ]

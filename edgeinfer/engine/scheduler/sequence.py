@@ -293,8 +293,9 @@ class ScheduledSequence:
             return BatchWork(self.cached.tree(draft, self.request.mixed), draft, started)
         most = min(n_missing, most_tokens, (n_silent := self.n_silent) + self.cached.max_outputs)
         n_tokens = self.cached.n_together(most, n_missing, len(self.request.prompt))
-        chunk, n_outputs = self._history[self.cached.n_cached :][:n_tokens], max(0, n_tokens - n_silent)
         own, n_read = self.request.mixed, len(self.request.prompt)
+        n_tokens = self.request.n_together(self.cached.n_cached, n_tokens)
+        chunk, n_outputs = self._history[self.cached.n_cached :][:n_tokens], max(0, n_tokens - n_silent)
         chain = self.cached.chain(chunk, wants_logits=n_outputs > 0, n_outputs=n_outputs, mixed=own, n_prompt=n_read)
         return BatchWork(chain, None, started)
 

@@ -68,7 +68,8 @@ class ImageReader:
                 rows = self._encoded(inputs[1][tile.number], tile.plan.grid)
                 self._keep(tile.key, rows)
             found[tile.key] = rows
-        return [PromptRows(found[tile.key], tile.plan.axes, first_name=tile.names[0]) for tile in tiles]
+        whole = self._encoder.whole
+        return [PromptRows(found[tile.key], tile.plan.axes, whole=whole, first_name=tile.names[0]) for tile in tiles]
 
     def _known(self, key: str) -> Floats | None:
         with self._keeping:

@@ -11,10 +11,10 @@ import numpy as np
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.weights import matrix
-from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.kv.limits import encoder_limits
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.projector_file import ProjectorFile
 from edgeinfer.models.vision.encoder import Size, TileInput
@@ -33,9 +33,7 @@ class OpenEncoder:
         """Raises DoesNotFit, UnsupportedModel."""
         self._encoder = encoder = projector.encoder
         self._table = None if encoder.positions is None else matrix(projector.file, encoder.positions[0])
-        limits = Limits(
-            encoder.n_most, pages_for(encoder.n_most), max_tokens=encoder.n_most, max_outputs=encoder.n_most
-        )
+        limits = encoder_limits(encoder)
         self._trunk = beside(encoder.trunk, projector.file, fingerprint, limits)
         try:
             self._projection = beside(encoder.projection, projector.file, fingerprint, limits)
@@ -48,8 +46,8 @@ class OpenEncoder:
         hidden, positions = tile.patches, self._encoder.positions
         if positions is not None and self._table is not None:
             hidden = np.concatenate([hidden, positions[1](self._table, grid)], axis=1)
-        rows = _run(self._trunk, hidden, tile.axes)
-        return _run(self._projection, self._encoder.joined(rows, grid), None).copy()
+        rows = _run(self._trunk, hidden, tile)
+        return _run(self._projection, self._encoder.joined(rows, grid)).copy()
 
     def close(self) -> None:
         """Free the memory."""
@@ -57,7 +55,7 @@ class OpenEncoder:
         self._projection.close()
 
 
-def _run(executor: SequenceEvaluator, hidden: Floats, axes: Int32s | None) -> Floats:
+def _run(executor: SequenceEvaluator, hidden: Floats, tile: TileInput | None = None) -> Floats:
     """The result of a graph for hidden rows that are read together: float32[N, W], valid until the next run."""
     every = np.arange(len(hidden), dtype=np.int32)
     sequence = executor.create()
@@ -69,8 +67,9 @@ def _run(executor: SequenceEvaluator, hidden: Floats, axes: Int32s | None) -> Fl
                 positions=every,
                 parents=every - 1,
                 outputs=every,
-                axes=axes,
+                axes=None if tile is None else tile.axes,
                 hidden=np.ascontiguousarray(hidden, np.float32),
+                spans=None if tile is None else tile.spans,
             )
         )
     finally:

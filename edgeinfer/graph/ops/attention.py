@@ -36,7 +36,8 @@ class Attention(Op):
     down to 2^-alibi (Press et al., arXiv 2108.12409). `relative`: what is added to scores, float32[buckets, H] as one
     vector, by the bucket of the distance and the head (Raffel et al., arXiv 1910.10683). Where a pass states budgets,
     layers without a window attend to a part of the positions (`graph.budget`). `block_budget`: blocks of a prompt
-    attend to about that many positions (`graph.block_choice`).
+    attend to about that many positions (`graph.block_choice`). `spans`: where a pass states spans, a token sees the
+    positions of its own, later ones too; a window limits the first of them. Without any it sees what `causal` says.
     """
 
     query: str
@@ -55,6 +56,7 @@ class Attention(Op):
     chunked: bool = False
     relative: Weight | None = None
     block_budget: int | None = None
+    spans: bool = False
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -96,8 +98,7 @@ class Attention(Op):
         """What distances add to a token's scores: float32[G, H / G, S], or None."""
         if self.alibi is None and self.relative is None:
             return None
-        position = int(context.step.batch.positions[token])
-        first = position - n_slots + 1 if self.causal else max(0, position + 1 - (self.window or position + 1))
+        position, first = int(context.step.batch.positions[token]), self._first(context, token)
         distances = np.arange(first, first + n_slots) - position
         raised: Floats = np.zeros((self.heads, n_slots), np.float32)
         if self.alibi is not None:
@@ -137,20 +138,26 @@ class Attention(Op):
             found |= dict.fromkeys(range(first, first + PAGE), unseen)
         return found
 
+    def _first(self, context: OpContext, token: int) -> int:
+        """The first position a token attends to."""
+        batch, first = context.step.batch, 0
+        position = int(batch.positions[token])
+        if self.window is not None:
+            first = position // self.window * self.window if self.chunked else max(0, position + 1 - self.window)
+        if self.spans and batch.spans is not None:
+            first = max(first, int(batch.spans[token, 0]))
+        return first
+
     def _slots(self, context: OpContext, token: int) -> NDArray[np.int64]:
         """The slots a token attends to."""
-        slots = context.visible_slots[token]
-        if self.causal and self.window is not None:
-            n_seen = self.window
-            if self.chunked:
-                n_seen = int(context.step.batch.positions[token]) % self.window + 1
-            return slots[-n_seen:]
+        step, first = context.step, self._first(context, token)
+        position = int(step.batch.positions[token])
+        if self.spans and step.batch.spans is not None:  # those after it in a chain of tokens
+            return context.visible_slots[token + int(step.batch.spans[token, 1]) - position][first:]
         if self.causal:
-            return slots
-        step = context.step
+            return context.visible_slots[token][first:]
         slots = context.visible_slots[int(np.flatnonzero(step.rows == step.rows[token])[-1])]
-        position, window = int(step.batch.positions[token]), self.window or len(slots)
-        return slots[max(0, position - window + 1) : position + window]
+        return slots[first : position + (self.window or len(slots))]
 
     def _scores(self, query: Floats, keys: Floats, raised: Floats | None) -> Floats:
         """Scores of one token before the softmax, as `_attend` takes its arguments: float32[G, H / G, S]."""

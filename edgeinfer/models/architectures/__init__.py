@@ -13,6 +13,7 @@ from edgeinfer.errors import OtherKindOfModel, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.trained_heads import TrainedHead
+from edgeinfer.models.variants import WholeRows
 from edgeinfer.registry import Registry
 
 
@@ -24,6 +25,7 @@ class Architecture:
     be a module name. `unread`: a pattern of tensors that its specs have no use for. `axes`: how files whose rotary
     embedding has three axes (`rope.dimension_sections`) arrange them. `head`: how to build the trained
     head that its files may hold (`models.trained_heads`); None for families whose files hold none that edgeinfer runs.
+    `whole`: where rows of an image see each other; None for families whose rows see only what comes before them.
     """
 
     build: Callable[[Hyperparameters], ModelSpec]
@@ -32,6 +34,7 @@ class Architecture:
     unread: str = ""
     axes: Literal["contiguous", "interleaved"] | None = None
     head: Callable[[Hyperparameters], TrainedHead] | None = None
+    whole: Callable[[Hyperparameters], WholeRows | None] | None = None
 
 
 ARCHITECTURES: Registry[Architecture] = Registry("edgeinfer.models.architectures", "ARCHITECTURE", "architecture")

@@ -13,8 +13,11 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import local_rope_table, rope_table
 from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.variants import WholeRows
 
 LAYERS_OF_27B = 62
+IMAGE = WholeRows(256)
+"""Rows of an image see each other in all layers."""
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
@@ -45,4 +48,4 @@ def layers(g: ModelGraph, *, causal: bool = True) -> None:
         rejoin(g, "post_ffw_norm")
 
 
-ARCHITECTURE = Architecture(build)
+ARCHITECTURE = Architecture(build, whole=lambda hp: IMAGE)

@@ -21,6 +21,10 @@ from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import local_rope_table, rope_table
 from edgeinfer.models.sizes import PATTERN, Sizes, owners, windows
+from edgeinfer.models.variants import WholeRows
+
+IMAGE = WholeRows(1120, windows_only=True)
+"""Rows of an image see each other in layers with a window; the most of its budgets."""
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
@@ -82,4 +86,9 @@ def _add_experts(g: ModelGraph, mixture: Mixture) -> None:
     g.add(RMSNorm(routed, routed, experts, width, epsilon), Add(routed, "branch", width))
 
 
-ARCHITECTURE = Architecture(build)
+def whole_rows(hp: Hyperparameters) -> WholeRows | None:
+    """Where rows of an image see each other: nowhere in the small models, which add embeddings per layer."""
+    return None if hp.integer("embedding_length_per_layer_input", 0, least=0) else IMAGE
+
+
+ARCHITECTURE = Architecture(build, whole=whole_rows)

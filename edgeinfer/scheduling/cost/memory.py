@@ -34,6 +34,7 @@ class MemoryNeed:
     `state_bytes`. `draft_bytes`: the part of `buffer_bytes` for logits after more than one token of a pass: of drafts,
     and of other sequences. `waiting_bytes`: the part for rows of its model that a trained head has not read yet.
     `kv_file_bytes`: of the file on disk that keys and values are in, if only a part of them is in memory.
+    `encoder_bytes`: the part of `weight_bytes` for an image encoder.
     """
 
     weight_bytes: int
@@ -48,6 +49,17 @@ class MemoryNeed:
     draft_bytes: int = 0
     waiting_bytes: int = 0
     kv_file_bytes: int = 0
+    encoder_bytes: int = 0
+
+    def with_encoder(self, *parts: MemoryNeed) -> MemoryNeed:
+        """The need with that of an image encoder beside it, whose keys and values do not grow with the context."""
+        weight_bytes = sum(part.weight_bytes for part in parts)
+        return replace(
+            self,
+            weight_bytes=self.weight_bytes + weight_bytes,
+            buffer_bytes=self.buffer_bytes + sum(part.buffer_bytes + part.kv_bytes for part in parts),
+            encoder_bytes=weight_bytes,
+        )
 
     def with_waiting(self, n_bytes: int) -> MemoryNeed:
         """The need with this much for rows that wait."""
@@ -98,7 +110,9 @@ class MemoryNeed:
 
     def _part_text(self, name: str, n_bytes: int) -> str:
         inner: tuple[tuple[str, int], ...] = ()
-        if name == "KV cache":
+        if name == "weights":
+            inner = (("image encoder", self.encoder_bytes),)
+        elif name == "KV cache":
             inner = ("states", self.state_bytes), ("windows", self.window_bytes), ("on disk", self.kv_file_bytes)
         elif name == "buffers":
             inner = ("drafts", self.draft_bytes), ("rows that wait", self.waiting_bytes)

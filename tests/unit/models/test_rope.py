@@ -13,7 +13,7 @@ from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.graph import Stage
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.rope import Rope
-from edgeinfer.graph.rotary import RopeTable
+from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.load import open_model
 from edgeinfer.models.rope import frequencies, growing_table, rope_table, rotations
@@ -124,3 +124,37 @@ def test_parts_of_heads_do_not_grow() -> None:
         hp = Hyperparameters(model.file.metadata, model.file.tensors, 64)
         with pytest.raises(UnsupportedModel, match=r"temperature_scale is 0\.4.* whole heads are rotated"):
             growing_table(hp, rope_table(hp, 4), 8)
+
+
+@pytest.mark.parametrize(("family", "name"), [("qwen2_vl", "Qwen2VLVision"), ("pixtral", "PixtralVision")])
+def test_frequencies_that_begin_again_for_each_axis_are_transformers(family: str, name: str) -> None:
+    configs = pytest.importorskip(f"transformers.models.{family}.configuration_{family}")
+    models = pytest.importorskip(f"transformers.models.{family}.modeling_{family}")
+    import torch
+
+    rotary = getattr(models, f"{name}RotaryEmbedding")(getattr(configs, f"{name}Config")())
+    places = np.indices((5, 7)).reshape(2, -1)  # heights and widths
+    cosines, _ = rotary(torch.zeros(1), torch.from_numpy(places.T.copy()))
+    half = cosines.shape[-1] // 2
+    quarter, pair = half // 2, np.arange(half)
+    steps = pair % quarter if family == "qwen2_vl" else 2 * (pair % quarter) + pair // quarter
+    width = half if family == "qwen2_vl" else 2 * half
+    table = RopeTable(1e4, 2 * half, given=tuple((1e4 ** (-2.0 * steps / width)).tolist()))
+    axes = RopeSections(0, quarter, half - quarter).axes()
+    found = rotations(table, 7)[0][np.stack([places[0] * 0, *places])[axes].T, pair]
+    np.testing.assert_allclose(found, cosines.numpy().reshape(-1, 2 * half)[:, :half], atol=2e-6)
+
+
+def test_given_frequencies_are_scaled_and_rotate_as_others() -> None:
+    plain = RopeTable(1e4, 8)
+    given = RopeTable(7.0, 8, given=tuple(frequencies(plain).tolist()))
+    for one, other in zip(rotations(plain, 90), rotations(given, 90), strict=True):
+        assert one.tobytes() == other.tobytes()
+    halved = replace(given, scaling="linear", factor=2.0)
+    np.testing.assert_array_equal(frequencies(halved), frequencies(plain) / 2)
+
+
+@pytest.mark.parametrize("n_given", [1, 3, 5])
+def test_another_number_of_frequencies_than_pairs_is_refused(n_given: int) -> None:
+    with pytest.raises(ValueError, match=f"{n_given} frequencies for 4 rotary pairs"):
+        frequencies(RopeTable(1e4, 8, given=(1.0,) * n_given))

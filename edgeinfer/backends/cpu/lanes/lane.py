@@ -102,7 +102,9 @@ class CpuLane:
         self._kv_places = slot_copying(self._kv.pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
         chooses = any(isinstance(op, Attention) and op.block_budget is not None for op in spec.ops())
-        self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal, scales=spec.scales, chooses=chooses)
+        ends, spans = not spec.is_causal, spec.inputs.spans
+        own = limits, tile_tokens(spec)
+        self._step = StepRecord(*own, ends=ends, spans=spans, scales=spec.scales, chooses=chooses)
         self._lowering = CpuLowering(spec, file, limits, packed, self._kv, self._step, worker_pool.n_workers, sections)
         self._packed, self._buffers = packed, self._lowering.buffers
         self._embedded = None if embed is None else self._buffers.arrays[embed.out]

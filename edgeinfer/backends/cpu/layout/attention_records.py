@@ -85,6 +85,7 @@ ATTENTION = np.dtype(
         ("full", "i8"),  # 1: a token sees its whole text, or all positions less than `window` away
         ("window", "i8"),  # positions a token sees, itself included
         ("chunked", "i8"),  # 1: a token sees those from the last multiple of `window` on
+        ("spans", "i8"),  # 1: a token sees what the step's spans say, if it has any
         ("scratch", "i8"),
         ("scratch_stride", "i8"),  # bytes between workers
         ("tile_rows", "i8"),

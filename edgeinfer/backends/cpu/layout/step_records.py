@@ -27,6 +27,7 @@ STEP = np.dtype(
         ("n_best", "i8"),  # int32[T]: how many chunks before that, besides the first, each token chooses
         ("blocks", "i8"),  # int32[n_blocks, 2]: the first token of each block of a prompt, and its row of `tables`
         ("n_blocks", "i8"),
+        ("spans", "i8"),  # int32[T, 2]: the first position each token sees, and how many after its own; 0: no spans
     ]
 )
 TILE = {

@@ -109,7 +109,7 @@ class AttentionLowering:
         args["window"], args["chunked"] = op.window or NO_WINDOW, op.chunked
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
         args["tile_rows"] = self._tile_rows(op)
-        args["ahead"], args["full"] = 1, not op.causal
+        args["ahead"], args["full"], args["spans"] = 1, not op.causal, op.spans
         args["sinks"] = 0 if op.sinks is None else address(self._buffers.vector(op.sinks, padded(op.heads)))
         args["slopes"] = 0 if op.alibi is None else address(self._slopes_of(op.heads, op.alibi))
         args["biases"] = 0 if op.relative is None else address(self._biases_of(op, op.relative))

@@ -25,7 +25,17 @@ NO_BLOCKS: Int32s = np.zeros(0, np.int32)
 CHANGING = np.array(
     [
         _PLACES[name]
-        for name in ("n_tokens", "n_outputs", "tables", "table_stride", "n_tiles", "n_chunks", "split", "n_blocks")
+        for name in (
+            "n_tokens",
+            "n_outputs",
+            "tables",
+            "table_stride",
+            "n_tiles",
+            "n_chunks",
+            "split",
+            "n_blocks",
+            "spans",
+        )
     ]
 )
 """Fields that every step sets."""
@@ -41,16 +51,19 @@ class StepRecord:
         tile_tokens: int,
         *,
         ends: bool = False,
+        spans: bool = False,
         scales: tuple[float, ...] = (),
         chooses: bool = False,
     ) -> None:
-        """`ends`: whether some attention is over whole texts. `scales`: of LoRA adapters, where a pass states none.
+        """`ends`: whether some attention is over whole texts. `spans`: whether some heeds spans.
 
-        `chooses`: whether blocks of prompts choose what they attend to.
+        `scales`: of LoRA adapters, where a pass states none. `chooses`: whether blocks of prompts choose what they
+        attend to.
         """
         self.adapters = AdapterRows(limits, scales)
         self._tile_tokens = tile_tokens
         self._ends = np.zeros(limits.max_tokens if ends else 0, np.int32)
+        self._spans = np.zeros((limits.max_tokens if spans else 0, 2), np.int32)
         self._forks = limits.kv == "f16"
         self.record = np.zeros(1, STEP)
         self._numbers = self.record.view(np.int64)
@@ -143,7 +156,16 @@ class StepRecord:
             last // CHUNK + 1,
             n_tokens <= SPLIT_TOKENS,
             n_blocks,
+            self._fill_spans(batch),
         )
+
+    def _fill_spans(self, batch: Batch) -> int:
+        """Load the spans of a batch; returns their address, 0 if it has none or nothing heeds them."""
+        if batch.spans is None or not len(self._spans):
+            return 0
+        self._spans[: len(batch.spans), 0] = batch.spans[:, 0]
+        self._spans[: len(batch.spans), 1] = batch.spans[:, 1] - batch.positions
+        return address(self._spans)
 
     def _fill_blocks(self, step: Step) -> int:
         """Load the blocks of a step that choose what they attend to; returns their number."""

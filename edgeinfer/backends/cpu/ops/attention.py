@@ -32,5 +32,5 @@ def _calls(lowering: CpuLowering, op: Attention) -> list[Call]:
     return lowering.attention.attention(op)
 
 
-FIELDS = frozenset({"window", "soft_cap", "sinks", "causal", "alibi", "chunked", "relative", "block_budget"})
+FIELDS = frozenset({"window", "soft_cap", "sinks", "causal", "alibi", "chunked", "relative", "block_budget", "spans"})
 OP = CpuOp(_kernels, _calls, FIELDS)

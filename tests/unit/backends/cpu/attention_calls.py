@@ -161,6 +161,10 @@ class Pages:
             if shape.chunked:
                 n_seen = int(step.batch.positions[token]) % n_seen + 1
             slots = step.context_slots(token)[-n_seen:]
+            if step.batch.spans is not None:
+                first, last = step.batch.spans[token].tolist()
+                n_before = int(step.batch.positions[token]) + 1 - n_seen
+                slots = step.context_slots(token + last - int(step.batch.positions[token]))[max(first, n_before, 0) :]
             all_slots, hidden = slots, self.unseen(step, token) if unseen is None else unseen
             for head in range(shape.heads):
                 if hidden is not None:
@@ -212,16 +216,18 @@ class Pages:
         isa: str | None = None,
         budget: int | None = None,
         most_tokens: int = MOST_TOKENS,
+        *,
+        heeds: bool = True,
     ) -> Floats:
         """float32[T, heads, value width] by the kernels; `split` cuts by chunks as small passes do, else by tiles.
 
-        `budget`: of blocks. `most_tokens`: of a pass.
+        `budget`: of blocks. `most_tokens`: of a pass. `heeds`: spans, where the step has any.
         """
         shape, layout, n_tokens = self.shape, self.pool.layout, len(step.batch.tokens)
         head, value = padded(shape.width), padded(shape.value_width)
         within = step.batch.budgets is not None
         limits = Limits(LONGEST, N_PAGES, most_tokens, most_tokens, layout.kind, budgets=within)
-        record = StepRecord(limits, shape.tile_tokens, chooses=budget is not None)
+        record = StepRecord(limits, shape.tile_tokens, spans=True, chooses=budget is not None)
         record.fill(step)
         record.record["split"] = split
         query = aligned((n_tokens, shape.heads, head), np.float32)
@@ -250,6 +256,7 @@ class Pages:
             "max_chunks": LONGEST // CHUNK,
             "step": record.record,
             "sinks": 0 if sinks is None else sinks,
+            "spans": heeds,
             **(self._within(step, workers) if within else {}),
         }
         kernels = catalogue.attention(layout, isa or RUNNABLE[0], chosen=within)

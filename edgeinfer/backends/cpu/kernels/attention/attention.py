@@ -32,11 +32,13 @@ from edgeinfer.backends.cpu.kernels.attention.slots import (
     chunk_at,
     direct_page,
     first_chunk,
+    first_of_tile,
     first_seen,
     is_fork,
     last_chunk,
     last_of_tile,
     last_seen,
+    last_token,
     page_at,
     page_in_place,
     parts,
@@ -129,7 +131,8 @@ def attend_chunk(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, g
     repeats = args.heads // args.kv_heads
     rows, start = simd.load_int32(tile + N_TOKENS) * repeats, chunk * CHUNK
     position, last = simd.load_int32(tile + LOWEST), last_of_tile(args, step, tile)
-    n_seen, n_unseen = min(CHUNK, last + 1 - start), max(0, first_seen(args, position) - start)
+    first = first_of_tile(args, step, tile) - start
+    n_seen, n_unseen = min(CHUNK, last + 1 - start), max(0, first)
     shares = scratch + args.tile_rows * args.key_padded * 4
     scaled = shares + args.tile_rows * SCORE_BYTES
     target, wide = gathered, gathered + CHUNK_PAGES * (args.key_bytes + args.value_bytes)
@@ -143,13 +146,12 @@ def attend_chunk(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, g
         for row in range(rows):
             bend_row(args, step, tile, kv_head, row, start, shares + row * SCORE_BYTES, n_vectors)
     seen = last_seen(args, step, simd.load_int32(tile + FIRST), position) + 1 - start
-    sees_alike = first_seen(args, simd.load_int32(tile + HIGHEST)) <= start
+    sees_alike = first_seen(args, step, last_token(tile), simd.load_int32(tile + HIGHEST)) <= start
     if args.full == 0:
         sees_alike = sees_alike and seen >= 16 * n_vectors
     else:
         sees_alike = sees_alike and seen >= n_seen
     if repeats == rows or sees_alike:
-        first = first_seen(args, position) - start
         for row in range(0, rows, 4):
             at, to = shares + row * SCORE_BYTES, out + row * stride
             softmax_rows(at, min(4, rows - row), first, seen, n_vectors, to, stride)
@@ -184,7 +186,7 @@ def share_out(args, step, tile, place, start, scores_at, n_vectors, out):
     """Turn a row's scores, for the token at a place of a tile, into shares; store their largest and sum."""
     token = simd.load_int32(tile + FIRST) + place
     position = simd.load_int32(step.positions + 4 * token)
-    first, stop = first_seen(args, position) - start, last_seen(args, step, token, position) + 1 - start
+    first, stop = first_seen(args, step, token, position) - start, last_seen(args, step, token, position) + 1 - start
     largest, total = softmax_chunk(scores_at, first, stop, n_vectors)
     store_largest_and_sum(out, largest, total)
 
@@ -208,7 +210,7 @@ def attend_fork(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
             keys, spare_values = page_in_place(args, kv_head, spare)
         to = others
     n_seen = min(CHUNK, simd.load_int32(tile + HIGHEST) + 1 - start)
-    n_unseen = max(0, first_seen(args, simd.load_int32(tile + LOWEST)) - start)
+    n_unseen = max(0, first_of_tile(args, step, tile) - start)
     for row in range(rows):
         at, last = shares + row * SCORE_BYTES, own_stop(step, tile, row // repeats, start)
         for position in range(forked, last):
@@ -342,7 +344,7 @@ def join_tokens(kind, args, step, worker, work_split):
         token, head = task // args.heads, task % args.heads
         position = simd.load_int32(step.positions + 4 * token)
         start_head(args, head, total)
-        chunk = max(0, first_seen(args, position)) // CHUNK
+        chunk = max(0, first_seen(args, step, token, position)) // CHUNK
         kept = args.partials + ((token * args.heads + head) * args.max_chunks + chunk) * stride
         last = last_seen(args, step, token, position)
         join_run(total, kept, stride, last // CHUNK + 1 - chunk, args.value_padded)

@@ -28,31 +28,54 @@ LAYER_BYTES = COPY_SLOTS.itemsize
 
 
 @inline
-def first_seen(args, position):
+def has_spans(args, step):
+    """Whether tokens see what their spans say."""
+    return args.spans != 0 and step.spans != 0
+
+
+@inline
+def first_seen(args, step, token, position):
     """The first position that a token at this position sees, which may be below zero."""
+    first = position + 1 - args.window
     if args.chunked != 0:
-        return position // args.window * args.window
-    return position + 1 - args.window
+        first = position // args.window * args.window
+    if has_spans(args, step):
+        first = max(first, simd.load_int32(step.spans + 8 * token))
+    return first
 
 
 @inline
 def last_seen(args, step, token, position):
     """The last position that a token at this position sees."""
+    if has_spans(args, step):
+        return position + simd.load_int32(step.spans + 8 * token + 4)
     if args.full == 0:
         return position
     return min(simd.load_int32(step.ends + 4 * token), position + args.window - 1)
 
 
 @inline
+def last_token(tile):
+    """The last token of a tile; in a chain it is at the highest position, and sees no less than the others."""
+    return simd.load_int32(tile + FIRST) + simd.load_int32(tile + N_TOKENS) - 1
+
+
+@inline
+def first_of_tile(args, step, tile):
+    """The first position that any token of a tile sees, which may be below zero."""
+    return first_seen(args, step, simd.load_int32(tile + FIRST), simd.load_int32(tile + LOWEST))
+
+
+@inline
 def last_of_tile(args, step, tile):
     """The last position that any token of a tile sees."""
-    return last_seen(args, step, simd.load_int32(tile + FIRST), simd.load_int32(tile + HIGHEST))
+    return last_seen(args, step, last_token(tile), simd.load_int32(tile + HIGHEST))
 
 
 @inline
 def first_chunk(args, step, tile):
     """The first chunk that any token of a tile sees."""
-    return max(0, first_seen(args, simd.load_int32(tile + LOWEST))) // CHUNK
+    return max(0, first_of_tile(args, step, tile)) // CHUNK
 
 
 @inline
