@@ -17,6 +17,7 @@ import json
 import pkgutil
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from goldens.llama_cpp import Converter
 from goldens.vision.case import Case
 from goldens.weights import randomise
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data" / "vision"
 
@@ -63,7 +65,18 @@ def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
     processor.save_pretrained(folder)
     for file, held in case.files.items():
         (folder / file).write_text(json.dumps(held))
-    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval(), processor
+    made = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
+    rename(folder / "model.safetensors", case.renamed)
+    return made, processor
+
+
+def rename(file: Path, renamed: tuple[tuple[str, str], ...]) -> None:
+    """Write a checkpoint again, its tensors under other names."""
+    found = {}
+    for name, tensor in load_file(file).items():
+        old, new = next((pair for pair in renamed if name.startswith(pair[0])), ("", ""))
+        found[new + name[len(old) :]] = tensor
+    save_file(found, file, {"format": "pt"})
 
 
 def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
@@ -97,9 +110,9 @@ def main() -> int:
     torch.set_num_threads(1)
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary, Converter(given.llama_cpp, Path(temporary) / "log") as converter:
-        for number, case in enumerate(all_cases()):
+        for case in all_cases():
             if case.name in (given.families or [case.name]):
-                make(case, converter, 3000 + number, DATA)
+                make(case, converter, zlib.crc32(case.name.encode()), DATA)
     return 0
 
 

@@ -175,6 +175,16 @@ def layers(
         feed_forward(g, activation)
 
 
+def square_grid(hp: Hyperparameters, side: int, patch: int, block: int) -> tuple[int, int]:
+    """Patches down and across a square of `side` pixels, cut into blocks of block x block. Raises BadGGUF."""
+    n, rest = divmod(side, patch)
+    if rest or n % block:
+        raise BadGGUF(
+            f"{hp.architecture}.{KEYS}image_size is {side}: no whole blocks of {block} x {block} patches of {patch}"
+        )
+    return n, n
+
+
 def activation_of(hp: Hyperparameters) -> Activation:
     """The activation of feed-forward branches that a file names; CLIP's is the one without a name."""
     if hp.flag("use_silu", default=False):
@@ -209,6 +219,11 @@ def product(g: ModelGraph, source: str, out: str, tensor: str, rows: int, column
     """out = source times a matrix of the file, with its bias if it has one."""
     weight = g.hp.matrix(f"{tensor}.weight", (rows, columns))
     g.add(MatMul(source, g.buffer(out, rows), weight, g.hp.bias(f"{tensor}.bias", rows)))
+
+
+def turned_product(g: ModelGraph, source: str, out: str, tensor: str, rows: int, columns: int) -> None:
+    """The same with a matrix that is stored transposed."""
+    g.add(MatMul(source, g.buffer(out, rows), g.hp.turned(f"{tensor}.weight", (rows, columns))))
 
 
 def end(g: ModelGraph, source: str = "x", width: int = 0) -> ModelSpec:

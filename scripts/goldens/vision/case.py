@@ -24,7 +24,8 @@ class Case:
 
     `processor`: the class of its image processor (of Pillow, not torchvision) and the options that differ. `prompt`:
     what its processor writes for one image of that size, with `mark` once for each row. `options`: of llama.cpp's
-    converter, for the model and for the projector.
+    converter, for the model and for the projector. `renamed`: beginnings of names of tensors as transformers writes
+    them, and as published checkpoints have them.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Case:
     features: Features
     model: str = "AutoModelForImageTextToText"
     options: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
     sizes: tuple[tuple[int, int], ...] = ((40, 56), (23, 61), (90, 33))
     """Heights and widths of the images that it is judged with."""
     tolerance: float = 1e-3

@@ -41,7 +41,7 @@ CASES = (
         config,
         byte_level(LLAMA3, "smollm", marks=MARKS),
         (
-            "Idefics3ImageProcessorPil",
+            "Idefics3ImageProcessor",
             {"size": {"longest_edge": SIDE * TILES}, "max_image_size": {"longest_edge": SIDE}},
         ),
         features,
