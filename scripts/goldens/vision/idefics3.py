@@ -46,5 +46,6 @@ CASES = (
         ),
         features,
         model="Idefics3ForConditionalGeneration",
+        speaker=("Idefics3Processor", {"image_seq_len": (SIDE // 8 // 2) ** 2}),
     ),
 )
