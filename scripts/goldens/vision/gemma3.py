@@ -15,6 +15,16 @@ from goldens.vision.case import Case
 TEXT = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=7)
 SIDE, ROWS = 64, 16
 MARKS = ("<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>", "<image_soft_token>")
+TOKENS = {
+    "tokenizer_class": "GemmaTokenizer",
+    "add_bos_token": True,
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+    "mask_token": "<unk>",
+    "extra_special_tokens": {"boi_token": MARKS[2], "eoi_token": MARKS[3], "image_token": MARKS[4]},
+}
 
 
 def config() -> PretrainedConfig:
@@ -45,6 +55,9 @@ CASES = (
         features,
         model="Gemma3ForConditionalGeneration",
         renamed=(("vision_tower.", "vision_tower.vision_model."),),
-        files={"processor_config.json": {"image_seq_length": ROWS}},
+        files={"processor_config.json": {"image_seq_length": ROWS}, "tokenizer_config.json": TOKENS},
+        speaker=("Gemma3Processor", {"image_seq_length": ROWS}),
+        image_token=MARKS[-1],
+        prompt=f"the cat {MARKS[2]} sat on the mat",
     ),
 )
