@@ -118,7 +118,10 @@ def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
         np.savez_compressed(data / f"{case.name}.npz", **found)
         converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, case.options)
         out = data / f"mmproj-{case.name}.gguf"
-        converter.convert(folder, out, "f32", case.tokenizer.pre, ("--mmproj", *case.options))
+        if case.projector is not None:
+            case.projector(model, out)
+        else:
+            converter.convert(folder, out, "f32", case.tokenizer.pre, ("--mmproj", *case.options))
         counts = [found[f"counts{number}"].tolist() for number in range(len(case.sizes))]
         print(f"{case.name}: {out.stat().st_size / 1024:.0f} KiB, rows {counts}", flush=True)
 

@@ -79,6 +79,7 @@ class ImageEncoder:
     tiles        the tiles of an image, as inputs of the trunk, in the order of the plan
     joined       joins rows of the trunk for the projection: float32[N, D] and the grid to float32[M, W]
     positions    learned positions: their table, and what makes the rows of a grid of it, float32[N, D]; None without
+    constants    vectors as long as a row of that table, which are appended to it: a class embedding, a bias
     whole        whether rows of an image see each other in the language model, whatever their order
     """
 
@@ -91,6 +92,7 @@ class ImageEncoder:
     tiles: Callable[[Pixels, ImagePlan], list[TileInput]]
     joined: Callable[[Floats, Size], Floats]
     positions: tuple[Weight, Callable[[Floats, Size], Floats]] | None = None
+    constants: tuple[Weight, ...] = ()
     whole: bool = False
     unread: str = field(default="", repr=False)
     """A pattern of tensors in the file that the encoder has no use for."""

@@ -59,10 +59,11 @@ def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_widt
     )
 
 
-def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int = 1) -> None:
+def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int = 1, bias: bool = True) -> None:
     """Write the product of each patch to `x`, and add its position, which comes after the patch in its hidden row.
 
-    `n_frames`: kernels of as many frames that are added, each of the same patch.
+    `n_frames`: kernels of as many frames that are added, each of the same patch. `bias`: whether the product has the
+    file's bias, if there is one.
     """
     g.stage("embed", "v.")
     width, columns = g.sizes.width, 3 * patch * patch
@@ -70,11 +71,11 @@ def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int =
     g.add(HiddenRows(patches, columns))
     for frame in range(n_frames):
         name = "v.patch_embd.weight" + (f".{frame}" if frame else "")
-        bias = g.hp.bias("v.patch_embd.bias", width) if frame == 0 else None
-        g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), bias, accumulate=frame > 0))
+        added = g.hp.bias("v.patch_embd.bias", width) if bias and frame == 0 else None
+        g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), added, accumulate=frame > 0))
     if positions:
-        added = g.buffer("positions", width)
-        g.add(HiddenRows(added, width, columns), Add(added, x, width))
+        places = g.buffer("positions", width)
+        g.add(HiddenRows(places, width, columns), Add(places, x, width))
 
 
 def norm(g: ModelGraph, tensor: str, source: str = "x", out: str = "normed", width: int = 0) -> None:
@@ -183,6 +184,12 @@ def square_grid(hp: Hyperparameters, side: int, patch: int, block: int) -> tuple
             f"{hp.architecture}.{KEYS}image_size is {side}: no whole blocks of {block} x {block} patches of {patch}"
         )
     return n, n
+
+
+def layers_from(first: int, n_layers: int) -> str:
+    """An alternative of a pattern: the tensors of layers that do not run, for `ImageEncoder.unread`."""
+    numbers = "|".join(map(str, range(first, n_layers)))
+    return rf"|v\.blk\.({numbers})\..*" if numbers else ""
 
 
 def activation_of(hp: Hyperparameters) -> Activation:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,3 +47,5 @@ class Case:
     """The token that stands for a row."""
     prompt: str = "the cat <image> sat on the mat"
     """A prompt with one image, as chat templates write it."""
+    projector: Callable[[Any, Path], None] | None = None
+    """Writes the projector file of a model, where llama.cpp's converter writes none."""
