@@ -42,14 +42,15 @@ def all_cases() -> list[Case]:
     return [case for name in sorted(names) for case in importlib.import_module(f"goldens.vision.{name}").CASES]
 
 
-def picture(size: tuple[int, int], random: np.random.Generator) -> NDArray[np.uint8]:
-    """A picture of smooth colours with an edge and some noise: uint8[H, W, 3]."""
-    height, width = size
+def picture(size: tuple[int, int], random: np.random.Generator, repeated: int) -> NDArray[np.uint8]:
+    """A picture of smooth colours with an edge and some noise: uint8[H, W, 3]. `repeated`: as in `Case`."""
+    height, width = (-(-each // repeated) for each in size)
     rows, columns = np.mgrid[0:height, 0:width].astype(np.float64)
     waves = [np.sin(rows / random.uniform(4, 20) + columns / random.uniform(4, 20) + turn) for turn in range(3)]
     found = 128 + 90 * np.stack(waves, axis=-1) + random.normal(0, 8, (height, width, 3))
     found[height // 3 : height // 2, width // 4 : width // 2] = random.integers(0, 256, 3)
-    return found.clip(0, 255).astype(np.uint8)
+    small = found.clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(small.repeat(repeated, axis=0).repeat(repeated, axis=1)[: size[0], : size[1]])
 
 
 def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
@@ -90,7 +91,7 @@ def answered(
     assert case.speaker is not None
     name, options = case.speaker
     speaker = getattr(transformers, name)(processor, AutoTokenizer.from_pretrained(folder), **options)
-    inputs = speaker(text=[case.prompt], images=[pixels], return_tensors="pt")
+    inputs = speaker(text=[case.prompt], images=[pixels], return_tensors="pt", **case.asked)
     with torch.no_grad():
         logits = model(**inputs, use_cache=False).logits[0, -1].float().numpy()
     ids = inputs["input_ids"][0].numpy().astype(np.int32)
@@ -107,7 +108,7 @@ def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
         model, processor = write_checkpoint(case, folder, seed)
         found: dict[str, Any] = {}
         for number, size in enumerate(case.sizes):
-            pixels = picture(size, random)
+            pixels = picture(size, random, case.repeated)
             with torch.no_grad():
                 rows = case.features(model, processor(images=[pixels], return_tensors="pt"))
             found[f"pixels{number}"] = pixels

@@ -36,7 +36,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         transformer.norm(g, "v.pre_ln", out="x")
     n_layers, width = _n_layers(hp, g.sizes.n_layers), g.sizes.width
     transformer.layers(g, transformer.activation_of(hp), n_layers=n_layers)
-    inner, out = _rows_of(hp, "mm.0.weight"), _rows_of(hp, "mm.2.weight")
+    inner, out = transformer.rows_of(hp, "mm.0.weight"), transformer.rows_of(hp, "mm.2.weight")
     last = transformer.begun_projection(hp, tokens.n_patches, width, out)
     transformer.product(last, "joined", "inner", "mm.0", inner, width)
     last.add(Act("inner", "inner", inner, "gelu"))
@@ -75,13 +75,6 @@ def _n_layers(hp: Hyperparameters, n_layers: int) -> int:
     if not 1 <= named[0] <= n_layers:
         raise BadGGUF(f"{key} is {named[0]}, of {n_layers} layers")
     return int(named[0])
-
-
-def _rows_of(hp: Hyperparameters, name: str) -> int:
-    info = hp.tensors.get(name)
-    if info is None or len(info.shape) != 2:
-        raise BadGGUF(f"the file has no matrix {name}, which projectors of the type mlp have")
-    return info.shape[0]
 
 
 def _canvases(hp: Hyperparameters, side: int) -> tuple[Size, ...]:

@@ -7,6 +7,8 @@ Sources: ViT (arXiv 2010.11929), SigLIP (arXiv 2303.15343). Raises BadGGUF for m
 
 from __future__ import annotations
 
+from math import isqrt
+
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.graph import ModelSpec
@@ -190,6 +192,22 @@ def layers_from(first: int, n_layers: int) -> str:
     """An alternative of a pattern: the tensors of layers that do not run, for `ImageEncoder.unread`."""
     numbers = "|".join(map(str, range(first, n_layers)))
     return rf"|v\.blk\.({numbers})\..*" if numbers else ""
+
+
+def square_table(hp: Hyperparameters, width: int) -> Weight:
+    """The table of positions of a square grid of any size. Raises BadGGUF."""
+    table = hp.columns_of("v.position_embd.weight", width)
+    if isqrt(table.n_rows) ** 2 != table.n_rows:
+        raise BadGGUF(f"v.position_embd.weight has {table.n_rows} positions, which are no square")
+    return table
+
+
+def rows_of(hp: Hyperparameters, name: str) -> int:
+    """How many rows a matrix of the file has. Raises BadGGUF."""
+    info = hp.tensors.get(name)
+    if info is None or len(info.shape) != 2:
+        raise BadGGUF(f"the file has no matrix {name}, which its projector needs")
+    return info.shape[0]
 
 
 def activation_of(hp: Hyperparameters) -> Activation:

@@ -38,11 +38,15 @@ class Case:
     renamed: tuple[tuple[str, str], ...] = ()
     sizes: tuple[tuple[int, int], ...] = ((40, 56), (23, 61), (90, 33))
     """Heights and widths of the images that it is judged with."""
+    repeated: int = 1
+    """How often each pixel of a smaller picture is repeated down and across, so that the golden file stays small."""
     tolerance: float = 1e-3
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Further files of the checkpoint that the converter reads, as JSON."""
     speaker: tuple[str, dict[str, Any]] | None = None
     """The class that makes prompts with images, and its options; None: prompts are not judged."""
+    asked: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of a call of it."""
     image_token: str = "<image>"
     """The token that stands for a row."""
     prompt: str = "the cat <image> sat on the mat"
