@@ -7,7 +7,7 @@ Sources: ViT (arXiv 2010.11929), SigLIP (arXiv 2303.15343). Raises BadGGUF for m
 
 from __future__ import annotations
 
-from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import PagedKV, Rows, Weight
@@ -176,11 +176,11 @@ def layers(
 
 
 def activation_of(hp: Hyperparameters) -> Activation:
-    """The activation of feed-forward branches that a file names. Raises UnsupportedModel."""
+    """The activation of feed-forward branches that a file names; CLIP's is the one without a name."""
     if hp.flag("use_silu", default=False):
         return "silu"
     if not hp.flag("use_gelu", default=False):
-        raise UnsupportedModel("the encoder has CLIP's quick GELU, which edgeinfer lacks")
+        return "gelu_quick"
     return "gelu_tanh"
 
 
