@@ -103,7 +103,8 @@ def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
             if case.speaker is not None:
                 found |= answered(case, model, processor, folder, pixels, str(number))
         np.savez_compressed(data / f"{case.name}.npz", **found)
-        converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, case.options)
+        options = (*case.options, *case.text_options)
+        converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, options)
         out = data / f"mmproj-{case.name}.gguf"
         converter.convert(folder, out, "f32", case.tokenizer.pre, ("--mmproj", *case.options))
         counts = [found[f"counts{number}"].tolist() for number in range(len(case.sizes))]

@@ -40,6 +40,8 @@ class Case:
     """Further files of the checkpoint that the converter reads, as JSON."""
     speaker: tuple[str, dict[str, Any]] | None = None
     """The class that makes prompts with images, and its options; None: prompts are not judged."""
+    text_options: tuple[str, ...] = ()
+    """Options of the converter for the model alone."""
     image_token: str = "<image>"
     """The token that stands for a row."""
     prompt: str = "the cat <image> sat on the mat"
