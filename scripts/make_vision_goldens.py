@@ -65,6 +65,9 @@ def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
     name, options = case.processor
     processor = getattr(transformers, name)(**options)
     processor.save_pretrained(folder)
+    if case.architecture:
+        config.architectures = [case.architecture]
+        config.save_pretrained(folder)
     for file, held in case.files.items():
         (folder / file).write_text(json.dumps(held))
     return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval(), processor
@@ -103,8 +106,9 @@ def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
             if case.speaker is not None:
                 found |= answered(case, model, processor, folder, pixels, str(number))
         np.savez_compressed(data / f"{case.name}.npz", **found)
-        options = (*case.options, *case.text_options)
-        converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, options)
+        if case.has_text:
+            options = (*case.options, *case.text_options)
+            converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, options)
         out = data / f"mmproj-{case.name}.gguf"
         converter.convert(folder, out, "f32", case.tokenizer.pre, ("--mmproj", *case.options))
         counts = [found[f"counts{number}"].tolist() for number in range(len(case.sizes))]

@@ -69,7 +69,15 @@ class ImageReader:
                 self._keep(tile.key, rows)
             found[tile.key] = rows
         whole = self._encoder.whole
-        return [PromptRows(found[tile.key], tile.plan.axes, whole=whole, first_name=tile.names[0]) for tile in tiles]
+        return [
+            PromptRows(
+                found[tile.key][tile.first : tile.first + tile.plan.n_rows],
+                tile.plan.axes,
+                whole=whole,
+                first_name=tile.names[0],
+            )
+            for tile in tiles
+        ]
 
     def _known(self, key: str) -> Floats | None:
         with self._keeping:

@@ -1,7 +1,7 @@
 """Qwen2-VL: patches of two frames, rotary embedding over two axes, blocks of patches joined by a merger.
 
-Source: arXiv 2409.12191. An image has 4 to 1280 rows where the file does not say: the defaults of the processor's class;
-published ones allow up to 16384.
+Source: arXiv 2409.12191. An image has 4 to 1280 rows where the
+file does not say: the defaults of the processor's class; published ones allow up to 16384.
 """
 
 from __future__ import annotations

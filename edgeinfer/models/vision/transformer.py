@@ -10,7 +10,7 @@ from __future__ import annotations
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.operands import PagedKV, Rows, Weight
+from edgeinfer.graph.operands import PagedKV, RopePermutation, Rows, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
@@ -108,8 +108,12 @@ def attention(
     scale: float | None = None,
     out: str = "x",
     spans: bool = False,
+    paired: bool = False,
 ) -> None:
-    """Attention of all patches to all, or, with `spans`, to those that a pass states for each; reads `normed`."""
+    """Attention of all patches to all, or, with `spans`, to those that a pass states for each; reads `normed`.
+
+    `paired`: the two numbers that a rotary embedding turns follow one another.
+    """
     sizes, prefix = g.sizes, g.prefix
     width, own = sizes.width, sizes.head_width
     counts = {"query": sizes.heads, "key": sizes.kv_heads, "value": sizes.kv_heads}
@@ -121,8 +125,9 @@ def attention(
         )
         n_rows = total if fused else count * own
         buffer = g.buffer(name, count * own, heads=count)
-        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows)
-        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows)))
+        order = RopePermutation(own, own) if paired and name != "value" else None
+        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows, order)
+        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows, order)))
         start += count * own
     for name in ("query", "key"):
         factors = g.hp.bias(f"{prefix}attn_{name[0]}_norm.weight", own)
@@ -194,25 +199,27 @@ def layer(
     sections: RopeSections | None = None,
     *,
     spans: bool = False,
+    paired: bool = False,
 ) -> None:
-    """A pre-normed layer as a stage. `spans`: patches attend to those that a pass states for each."""
+    """A pre-normed layer as a stage. `spans`, `paired`: as `attention` has them."""
     g.stage(f"blk.{number}", f"v.blk.{number}.")
     norm(g, f"{g.prefix}ln1")
-    attention(g, rope, sections, spans=spans)
+    attention(g, rope, sections, spans=spans, paired=paired)
     norm(g, f"{g.prefix}ln2")
     feed_forward(g, activation)
 
 
-def axial_rope(head_width: int, base: float = 10000.0) -> tuple[RopeTable, RopeSections]:
+def axial_rope(head_width: int, base: float = 10000.0, shift: float = 0.0) -> tuple[RopeTable, RopeSections]:
     """A rotary embedding whose first pairs turn by the row of a patch and the others by its column.
 
-    Each of the two begins with the same frequencies. Raises BadGGUF for heads that cannot be cut so.
+    Both have the same frequencies, or, with a `shift`, those of columns are so far between those of rows. Raises
+    BadGGUF for heads that cannot be cut so.
     """
     if head_width % 4:
         raise BadGGUF(f"heads are {head_width} wide; a rotary embedding over two axes needs a multiple of 4")
     n_pairs = head_width // 4
-    frequencies = tuple(base ** -(pair / n_pairs) for pair in range(n_pairs))
-    return RopeTable(base, head_width, given=2 * frequencies), RopeSections(0, n_pairs, n_pairs)
+    frequencies = tuple(base ** -((pair + own) / n_pairs) for own in (0.0, shift) for pair in range(n_pairs))
+    return RopeTable(base, head_width, given=frequencies), RopeSections(0, n_pairs, n_pairs)
 
 
 def activation_of(hp: Hyperparameters) -> Activation:

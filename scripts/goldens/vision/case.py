@@ -42,6 +42,10 @@ class Case:
     """The class that makes prompts with images, and its options; None: prompts are not judged."""
     text_options: tuple[str, ...] = ()
     """Options of the converter for the model alone."""
+    has_text: bool = True
+    """Whether the converter makes a model of it, beside the projector file."""
+    architecture: str = ""
+    """The name of the architecture in published files, where that of transformers differs."""
     image_token: str = "<image>"
     """The token that stands for a row."""
     prompt: str = "the cat <image> sat on the mat"
