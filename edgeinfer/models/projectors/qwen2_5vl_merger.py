@@ -1,8 +1,8 @@
 """Qwen2.5-VL and Qwen2.5-Omni: Qwen2-VL with RMSNorms, gates, and windows in most layers.
 
 A window is a square of patches, smaller at the right and lower edges. Patches are put in an order in which those of a
-window follow one another; the rows go back to reading order. Source: arXiv 2502.13923. An image has 4 to 1280 rows where the
-file does not say: the defaults of the processor's class; published ones allow up to 16384.
+window follow one another; the rows go back to reading order. Source: arXiv 2502.13923. An image has 4 to 1280 rows
+where the file does not say: the defaults of the processor's class; published ones allow up to 16384.
 """
 
 from __future__ import annotations
