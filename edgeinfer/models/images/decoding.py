@@ -18,16 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeinfer.errors import BadImage, BadSetting
 from edgeinfer.models.images.orientation import SIDEWAYS, UPRIGHT, as_stored, orientation_of
+from edgeinfer.models.images.resizing import Pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
-
-Pixels = NDArray[np.uint8]
-"""RGB: uint8[height, width, 3]."""
 
 MOST_BYTES = 64 << 20
 """Size of the largest file."""
@@ -41,6 +38,8 @@ PIXEL_READS = 300_000
 """How often a decoder may read for the pixels; it may read everything twice."""
 MOST_CHUNKS = 100_000
 """Most chunks of a PNG that are searched for its orientation."""
+MOST_ALONG = 65_535
+"""Most pixels along an edge, as many as a JPEG can have."""
 STRIP_PIXELS = 1 << 20
 """Pixels that are converted to RGB at a time."""
 
@@ -115,6 +114,8 @@ def require_size(size: tuple[int, int], name: str) -> None:
     width, height = size
     if width < 1 or height < 1:
         raise BadImage(f"{name} has no pixels")
+    if max(width, height) > MOST_ALONG:
+        raise BadImage(f"{name} has {width} x {height} pixels; images may have up to {MOST_ALONG} along an edge")
     if width * height > MOST_PIXELS:
         own, most = f"{width * height / 1e6:.0f} million", MOST_PIXELS // 1_000_000
         raise BadImage(f"{name} has {width} x {height} pixels, {own}; images may have up to {most} million")
