@@ -8,12 +8,8 @@ say: the least of the published processors, and the most of their class; they th
 
 from __future__ import annotations
 
-import math
 import re
 
-import numpy as np
-
-from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.hidden_rows import HiddenRows
 from edgeinfer.graph.ops.join_parts import JoinParts
@@ -25,6 +21,7 @@ from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
 from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, Size, TileInput
 from edgeinfer.models.vision.native import Resolution
+from edgeinfer.models.vision.positions import stretched
 from edgeinfer.models.vision.transformer import KEYS
 
 LEAST_TOKENS = 64
@@ -49,10 +46,6 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     parts = 1 + len(deep)
     if deep:
         g.add(JoinParts(("x", *deep.values()), g.buffer("parts", parts * own), own))
-    table = hp.columns_of("v.position_embd.weight", own)
-    side = math.isqrt(table.stop)
-    if side**2 != table.stop:
-        raise BadGGUF(f"v.position_embd.weight has {table.stop} rows, which are no square")
 
     def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
@@ -63,7 +56,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         return split.transpose(0, 2, 1, 3).reshape(len(rows) // n, -1)
 
     def positions(held: Floats, grid: Size) -> Floats:
-        return interpolated(held.reshape(side, side, own), grid)[block_order(grid, resolution.block)]
+        return stretched(held, grid)[block_order(grid, resolution.block)]
 
     width = hp.integer(f"{KEYS}projection_dim")
     return ImageEncoder(
@@ -75,7 +68,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         plan=resolution.plan,
         tiles=tiles,
         joined=joined,
-        positions=(table, positions),
+        positions=(transformer.square_table(hp, own), positions),
     )
 
 
@@ -96,20 +89,6 @@ def _projection(hp: Hyperparameters, n_most: int, joined: int, width: int, deep:
     all_width = len(parts) * width
     g.add(JoinParts(tuple(parts), g.buffer("parts", all_width), width))
     return transformer.end(g, "parts", all_width)
-
-
-def interpolated(table: Floats, grid: Size) -> Floats:
-    """A square of rows float32[side, side, D] stretched to a grid, corner to corner, row by row: float32[N, D]."""
-    side, _, width = table.shape
-    down, across = (_stretched(side, n) for n in grid)
-    rows = (down @ table.reshape(side, -1)).reshape(-1, side, width)
-    return np.matmul(across, rows).reshape(-1, width)
-
-
-def _stretched(side: int, n: int) -> Floats:
-    """How much each of `side` places counts at each of `n` between the first and the last: float32[n, side]."""
-    places = np.arange(n, dtype=np.float32) * np.float32(side - 1) / np.float32(max(n - 1, 1))
-    return np.maximum(0, 1 - np.abs(places[:, None] - np.arange(side, dtype=np.float32)))
 
 
 PROJECTOR = Projector(build)
