@@ -151,7 +151,10 @@ def test_arrays_of_one_and_four_channels() -> None:
         (np.zeros((4, 4, 3), np.float32), r"image is float32\[4, 4, 3\]; images are uint8"),
         (np.zeros((4, 4, 2), np.uint8), r"uint8\[4, 4, 2\]"),
         (np.zeros((0, 4, 3), np.uint8), "image has no pixels"),
-        (np.broadcast_to(np.uint8(0), (10_000, 10_000, 3)), "10000 x 10000 pixels, 100 million; .* up to 50 million"),
+        (
+            np.broadcast_to(np.uint8(0), (10_000, 10_000, 3)),
+            "100 million; such images may have up to 50",
+        ),
         (PIL.Image.new("1", (10_000, 10_000)), "100 million"),
         (7, "int is no image: give a path, bytes"),
         (None, "NoneType is no image"),
