@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -179,3 +181,12 @@ def test_pillow_is_loaded_with_the_first_file() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
     assert issubclass(edgeinfer.BadImage, edgeinfer.EdgeInferError)
+
+
+def test_threads_decode_at_once_and_leave_the_filters_of_warnings() -> None:
+    data = encoded(PIL.Image.fromarray(noise(300, 200)), "JPEG")
+    expected, before = Image.of(data).pixels(), list(warnings.filters)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: Image.of(data).pixels(), range(64)))
+    assert all(np.array_equal(each, expected) for each in found)
+    assert warnings.filters == before
