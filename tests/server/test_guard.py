@@ -11,7 +11,7 @@ import pytest
 
 from edgeinfer.app.server.errors import api_error
 from edgeinfer.app.server.listening import ServerOptions, is_address, is_loopback, listen_all
-from edgeinfer.errors import BadSetting, DeviceFailed, EdgeInferError
+from edgeinfer.errors import BadImage, BadSetting, DeviceFailed, EdgeInferError
 from tests.server.conftest import Running, served
 
 BODY = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
