@@ -218,6 +218,14 @@ def product_float(panel: FloatPanel) -> Kernel:
     return Kernel(f"product-{panel.key}", _source("matmul.floats", "product", (panel.key,)), records.FLOAT_PRODUCT)
 
 
+def product_split(panel: FloatPanel, isa_name: str) -> Kernel | None:
+    """The kernel that takes numbers as sums of two bfloat16, if the instruction set has tile registers."""
+    if isa_name not in TILED:
+        return None
+    source = _source("matmul.split_floats", "product", (panel.key,))
+    return Kernel(f"product-split-{panel.key}", source, records.FLOAT_PRODUCT)
+
+
 def _rounded(kind: KVKind) -> KVKind | None:
     """The value that kernels close over: a literal or None, so they are compiled for their kind of pages alone."""
     return None if FORMS[kind] is None else kind

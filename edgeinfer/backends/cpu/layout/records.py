@@ -73,9 +73,11 @@ FLOAT_PRODUCT = np.dtype(
         ("bias", "i8"),  # float32[n_units, 32], or float32[32] zeros with stride 0
         ("bias_stride", "i8"),  # bytes between units
         ("rows", "i8"),  # int32[n], the row of out that belongs to each token; 0: in order
+        ("scratch", "i8"),  # of `kernels.matmul.split_floats`
+        ("scratch_stride", "i8"),  # bytes between workers
     ]
 )
-"""Record of `kernels.matmul.floats`."""
+"""Record of `kernels.matmul.floats` and `split_floats`."""
 
 RMS_NORM = np.dtype(
     [
@@ -324,6 +326,13 @@ MOST_UNPACKED_BLOCKS = 18
 """Blocks of two panels that are unpacked at a time: they stay in the first cache."""
 TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_BLOCKS * 1024
 """A block of a panel takes less than 1024 bytes."""
+SPLIT_TOKENS = 512
+"""Most tokens for which float panels are split at a time, in `kernels.matmul.split_floats`."""
+SPLIT_BLOCKS = 20
+"""Blocks of 32 columns of these tokens that stay in the second cache."""
+SPLIT_SUMS_BYTES = 2 * 4096
+SPLIT_UNIT_BYTES = 2 * SPLIT_BLOCKS * 2048
+SPLIT_SCRATCH_BYTES = SPLIT_SUMS_BYTES + 2 * SPLIT_UNIT_BYTES + SPLIT_TOKENS * SPLIT_BLOCKS * 128
 A_UNIT = 1
 """Prefetch the next unit while one is read."""
 PLAIN, SILU, GELU_TANH, RELU, RELU2, SIGMOID, GELU, SOFTPLUS, SWIGLU_OAI = range(9)
