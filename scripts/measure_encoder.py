@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import gguf
 import numpy as np
@@ -30,7 +31,7 @@ from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
-from edgeinfer.graph.operands import Buffer, PagedKV, Rows, Weight
+from edgeinfer.graph.operands import Buffer, PagedKV, Precision, Rows, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.hidden_rows import HiddenRows
@@ -174,12 +175,11 @@ def spec_of(shape: Shape) -> ModelSpec:
 class Ours:
     """edgeinfer's encoder. Close it."""
 
-    def __init__(self, path: Path, shape: Shape, patches: Floats, threads: int) -> None:
-        self._file, spec = GGUFFile.open(path), spec_of(shape)
-        positions = matrix(self._file, Weight("v.position_embd.weight", 0, shape.tokens, shape.width))
+    def __init__(self, path: Path, spec: ModelSpec, patches: Floats, threads: int) -> None:
+        self._file, n = GGUFFile.open(path), len(patches)
+        positions = matrix(self._file, Weight("v.position_embd.weight", 0, n, spec.width))
         self._hidden = np.concatenate([patches, positions], axis=1)
         device = DEVICE.open(DeviceOptions(n_workers=threads))
-        n = shape.tokens
         limits = Limits(n_context=n, n_pages=-(-n // PAGE), max_tokens=n, max_outputs=n)
         self._lane = device.compile(spec, self._file, limits, progress)
         self._executor = Executor(device, self._lane, limits, "encoder", inputs=spec.inputs)
@@ -341,6 +341,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ops", action="store_true", help="show edgeinfer's time by kind of op")
+    parser.add_argument("--precision", choices=get_args(Precision), default="high", help="of edgeinfer's products")
     parser.add_argument("--alone", action="store_true", help="edgeinfer alone")
     options = parser.parse_args(arguments)
     shape = SHAPES[options.shape]
@@ -350,7 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(name)
         path = folder / "mmproj.gguf"
         write_file(shape, options.type, width_of(options.text), path)
-        ours = Ours(path, shape, patches, options.threads)
+        ours = Ours(path, spec_of(shape).with_precision(options.precision), patches, options.threads)
         ways: dict[str, Encode] = {"edgeinfer": ours.encode}
         if not options.alone:
             try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout.expert_panels import ExpertPanels, expert_panels, panel_of
 from edgeinfer.backends.cpu.layout.pages import PageLayout
-from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, Panel, panel_for
+from edgeinfer.backends.cpu.layout.panels import ELEMENTS, FloatPanel, IntegerPanel, Panel, panel_for
 from edgeinfer.backends.cpu.lowering.fusion import Fusion, Sections, fuse
 from edgeinfer.backends.cpu.record_layers import record_layers
 from edgeinfer.backends.cpu.workers.tape import Call
@@ -93,6 +93,12 @@ class KernelChoice:
         assert isinstance(panel, IntegerPanel)
         return catalogue.product_tiles(panel, isa_name) if self._rows[op.source] is Rows.TOKENS else None
 
+    def split(self, op: MatMul, isa_name: str) -> Kernel | None:
+        """The kernel of a product of float panels that need not be exact, if there is one."""
+        panel = self.panel(op)
+        assert isinstance(panel, FloatPanel)
+        return catalogue.product_split(panel, isa_name) if op.precision == "high" else None
+
     def is_integer(self, op: MatMul) -> bool:
         """Whether a product's activations are rounded to int8."""
         return isinstance(self.panel(op), IntegerPanel)
@@ -161,6 +167,8 @@ def all_kernels(isa_name: str) -> list[Kernel | CompiledFunction]:
     by_name = (catalogue.GATED, catalogue.ACT, catalogue.CUT_GATED, catalogue.CUT_ACT)
     found += [kernel for kernels in by_name for kernel in kernels.values()]
     found += [catalogue.causal_conv(activation) for activation in (None, "silu")]
+    split = [catalogue.product_split(FloatPanel(element), isa_name) for element in ELEMENTS]
+    found += [kernel for kernel in split if kernel is not None]
     types = [form.ggml_type for form in FORMATS.entries().values()]
     for kind in get_args(KVKind):
         layout = PageLayout(kind, 1, 1)
