@@ -134,9 +134,9 @@ class ModelSpec:
         return tuple(stated.get(number, 1.0) for number in range(1 + max(numbers, default=-1)))
 
     def with_precision(self, precision: Precision) -> ModelSpec:
-        """The same model with products of this precision."""
+        """The same model with products and attention of this precision."""
         stages = (
-            replace(stage, ops=tuple(replace(op, precision=precision) if isinstance(op, MatMul) else op for op in stage.ops))
+            replace(stage, ops=tuple(replace(op, precision=precision) if isinstance(op, MatMul | Attention) else op for op in stage.ops))
             for stage in self.stages
         )
         return replace(self, stages=tuple(stages))

@@ -152,6 +152,13 @@ def attention(layout: PageLayout, isa_name: str, *, chosen: bool = False) -> Att
     return AttentionKernels(by_tile, by_chunk, join)
 
 
+def attend_whole(layout: PageLayout, isa_name: str) -> Kernel | None:
+    """The kernel for whole texts in tile registers, for float16 pages, if the instruction set has any."""
+    if isa_name not in TILED or _rounded(layout.kind) is not None:
+        return None
+    return Kernel("attend_whole", _source("attention.whole", "attend_whole"), attention_records.ATTENTION)
+
+
 def _attention_isa(layout: PageLayout, isa_name: str) -> tuple[str, str]:
     """A name for the kind of pages and the instruction set that attention is compiled for, and that set."""
     isa_name = TILED.get(isa_name, isa_name)

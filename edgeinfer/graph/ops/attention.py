@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgeinfer.graph.block_choice import SAMPLED, chosen_chunks, sampled_tokens
 from edgeinfer.graph.budget import recent_and_best, unseen_chunks
 from edgeinfer.graph.op import Access, AttentionHeads, BlockAttention, Cost, Op, OpContext
-from edgeinfer.graph.operands import Weight
+from edgeinfer.graph.operands import Precision, Weight
 from edgeinfer.graph.step import PAGE, Floats
 
 FARTHEST = 128
@@ -36,7 +36,7 @@ class Attention(Op):
     down to 2^-alibi (Press et al., arXiv 2108.12409). `relative`: what is added to scores, float32[buckets, H] as one
     vector, by the bucket of the distance and the head (Raffel et al., arXiv 1910.10683). Where a pass states budgets,
     layers without a window attend to a part of the positions (`graph.budget`). `block_budget`: blocks of a prompt
-    attend to about that many positions (`graph.block_choice`).
+    attend to about that many positions (`graph.block_choice`). `precision`: what is enough.
     """
 
     query: str
@@ -55,6 +55,7 @@ class Attention(Op):
     chunked: bool = False
     relative: Weight | None = None
     block_budget: int | None = None
+    precision: Precision = "highest"
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:

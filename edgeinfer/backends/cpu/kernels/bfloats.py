@@ -1,25 +1,21 @@
 """Products in tile registers (AMX) of numbers that are taken as sums of two bfloat16, high and low.
 
 A float16 is such a sum exactly, a float32 within 2^-16 of its size. Products of two low parts are left out, so a product
-is within about 2^-16 of that of float32. Memory: a block is 32 columns. Of 16 rows of activations it is two tiles,
-bfloat16[16 rows, 32 columns], high and then low ones; of 16 rows of weights two tiles [16 pairs of columns, 16 rows, 2].
-Sums are float32[16 rows of activations, 16 of weights] tiles, two beside each other. A sum is one chain over blocks,
-whatever is beside it. Infinite numbers become NaN.
+is within about 2^-15 of that of float32. Memory: `layout.bfloats`. A sum is one chain over blocks, whatever is beside
+it. Infinite numbers become NaN.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from edgeinfer.backends.cpu.layout.bfloats import BLOCK_BYTES, COLUMNS, ROWS, TILE_BYTES
 from edgeinfer.jit import emit, simd
 from edgeinfer.jit.compiler import inline
 
-ROWS, COLUMNS = 16, 32
-TILE_BYTES = 1024
-BLOCK_BYTES = 2 * TILE_BYTES
-"""Bytes of the high and low tile of a block, and of two tiles of sums."""
 SUMS, ACTIVATIONS, WEIGHTS = 0, 4, 6
 """First tile registers of the sums of two tiles by two, of the activations, of the weights."""
 HIGH, HALF = emit.repeated(emit.I32S, 0xFFFF0000), emit.repeated(emit.I32S, 0x8000)
@@ -82,29 +78,35 @@ def split_pair(context, element, source, stride, to):
     return types.void(element, *[types.intp] * 3), generate
 
 
+def write_numbers(builder, values, to):
+    """Write the parts of 32 columns of a row, two float32[16], to its place in a block."""
+    odd = ir.Constant(ir.VectorType(emit.I32, 2 * emit.LANES), [2 * lane + 1 for lane in range(2 * emit.LANES)])
+    highs = [builder.and_(builder.add(bits(builder, value), HALF), HIGH) for value in values]
+    lows = [
+        builder.add(bits(builder, builder.fsub(value, builder.bitcast(high, emit.F32S))), HALF)
+        for value, high in zip(values, highs, strict=True)
+    ]
+    for parts, at in ((highs, 0), (lows, TILE_BYTES)):
+        first, second = (builder.bitcast(part, SHORTS) for part in parts)
+        emit.store(builder, builder.shuffle_vector(first, second, odd), to, at, 64)
+
+
+@simd.operation(types.void, simd.FLOATS, simd.FLOATS, types.intp)
+def split_numbers(builder, first, second, to):
+    """Write the parts of 32 columns of a row to its place in a block."""
+    write_numbers(builder, (first, second), to)
+
+
 @simd.operation(types.void, types.intp, types.intp, types.intp)
 def split_row(builder, source, n_blocks, to):
     """Write the parts of a row of float32 to its place in each block, the first at `to`."""
-    odd = [2 * lane + 1 for lane in range(2 * emit.LANES)]
-
-    def joined(vectors):
-        """The high halves of 32 numbers."""
-        both = [builder.bitcast(each, SHORTS) for each in vectors]
-        return builder.shuffle_vector(*both, ir.Constant(ir.VectorType(emit.I32, len(odd)), odd))
 
     def block(index, nothing):
         at, out = (
             builder.add(start, builder.mul(index, emit.integer(size)))
             for start, size in ((source, 4 * COLUMNS), (to, BLOCK_BYTES))
         )
-        values = [emit.load_floats(builder, at, 64 * half) for half in range(2)]
-        highs = [builder.and_(builder.add(bits(builder, value), HALF), HIGH) for value in values]
-        lows = [
-            builder.add(bits(builder, builder.fsub(value, builder.bitcast(high, emit.F32S))), HALF)
-            for value, high in zip(values, highs, strict=True)
-        ]
-        emit.store(builder, joined(highs), out, 0, 64)
-        emit.store(builder, joined(lows), out, TILE_BYTES, 64)
+        write_numbers(builder, [emit.load_floats(builder, at, 64 * half) for half in range(2)], out)
         return []
 
     emit.loop(builder, n_blocks, [], block)
@@ -113,9 +115,19 @@ def split_row(builder, source, n_blocks, to):
 @inline
 def zero_row(n_blocks, to):
     """Write zeros in place of a row."""
-    zero = simd.splat(0.0)
+    zero = simd.splat(np.float32(0.0))
     for at in range(to, to + n_blocks * BLOCK_BYTES, TILE_BYTES):
         simd.store(at, zero)
+
+
+@inline
+def zero_pairs(first, stop, to):
+    """Write zeros in place of the pairs `first` to `stop` - 1 of a run of blocks."""
+    zero = simd.splat(np.float32(0.0))
+    for pair in range(first, stop):
+        at = to + pair // ROWS * BLOCK_BYTES + pair % ROWS * 64
+        simd.store(at, zero)
+        simd.store(at + TILE_BYTES, zero)
 
 
 @simd.operation(types.void)

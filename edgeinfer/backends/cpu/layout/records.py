@@ -326,13 +326,6 @@ MOST_UNPACKED_BLOCKS = 18
 """Blocks of two panels that are unpacked at a time: they stay in the first cache."""
 TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_BLOCKS * 1024
 """A block of a panel takes less than 1024 bytes."""
-SPLIT_TOKENS = 512
-"""Most tokens for which float panels are split at a time, in `kernels.matmul.split_floats`."""
-SPLIT_BLOCKS = 20
-"""Blocks of 32 columns of these tokens that stay in the second cache."""
-SPLIT_SUMS_BYTES = 2 * 4096
-SPLIT_UNIT_BYTES = 2 * SPLIT_BLOCKS * 2048
-SPLIT_SCRATCH_BYTES = SPLIT_SUMS_BYTES + 2 * SPLIT_UNIT_BYTES + SPLIT_TOKENS * SPLIT_BLOCKS * 128
 A_UNIT = 1
 """Prefetch the next unit while one is read."""
 PLAIN, SILU, GELU_TANH, RELU, RELU2, SIGMOID, GELU, SOFTPLUS, SWIGLU_OAI = range(9)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.bfloats import PRODUCT_SCRATCH_BYTES
 from edgeinfer.backends.cpu.layout.books import BOOKS
 from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel, IntegerPanel, plain_panel
@@ -171,7 +172,7 @@ class MatMulLowering:
     def _split_memory(self) -> NDArray[np.uint8]:
         """Scratch of each worker for products of split floats, shared by all of them."""
         if self._split is None:
-            self._split = aligned((self._n_workers, padded(records.SPLIT_SCRATCH_BYTES, 4096)), np.uint8)
+            self._split = aligned((self._n_workers, padded(PRODUCT_SCRATCH_BYTES, 4096)), np.uint8)
         return self._split
 
     def write_out(self, args: NDArray[np.void], panel: IntegerPanel, columns: int) -> None:

@@ -21,6 +21,7 @@ from edgeinfer.backends.device_ops import DeviceOps
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Rows
+from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.jit.code import CompiledFunction, Kernel
@@ -108,6 +109,13 @@ class KernelChoice:
         return shapes[0] == shapes[1]
 
 
+def whole_attention(op: Attention, layout: PageLayout, isa_name: str) -> Kernel | None:
+    """The kernel of attention over whole texts that need not be exact, if there is one and no field asks for more."""
+    sizes = op.query, op.out, op.layer, op.heads, op.kv_heads, op.key_width, op.value_width, op.scale
+    is_plain = op == Attention(*sizes, causal=False, precision="high")
+    return catalogue.attend_whole(layout, isa_name) if is_plain else None
+
+
 def kernels_of(
     spec: ModelSpec,
     tensors: Mapping[str, TensorInfo],
@@ -175,6 +183,7 @@ def all_kernels(isa_name: str) -> list[Kernel | CompiledFunction]:
         chosen = catalogue.attention(layout, isa_name, chosen=True)
         found += [*usual_kernels(kind, isa_name, types), catalogue.store_kv(layout), catalogue.summarise_pages(kind)]
         found += [*catalogue.choose_chunks(layout), chosen.by_tile, chosen.by_chunk, chosen.join]
-        found.append(catalogue.turn_keys(kind))
+        whole = catalogue.attend_whole(layout, isa_name)
+        found += [catalogue.turn_keys(kind), *([whole] if whole else [])]
         found.append(catalogue.choose_for_blocks(layout, isa_name))
     return list({kernel.name: kernel for kernel in found}.values())

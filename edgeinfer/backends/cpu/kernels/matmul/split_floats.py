@@ -3,7 +3,7 @@
 Memory: as for `kernels.matmul.floats`. Workers share the tokens. The parts of a block of tokens lie in scratch, for as
 many columns as the second cache has room for, and are multiplied by one unit after another. Tile registers leave vector
 registers idle, and a core looks ahead a few hundred instructions: so, block by block of columns, the next unit is split
-and the results of the last tokens are written while others are multiplied. Scratch of a worker, SPLIT_SCRATCH_BYTES:
+and the results of the last tokens are written while others are multiplied. Scratch of a worker, PRODUCT_SCRATCH_BYTES:
 sums float32[2, 2 tiles of tokens, 2 panels, 16, 16], two units, activations of a block of tokens. NumPy twin: source @
 weights.T, within 2^-15 of the sum of all magnitudes.
 """
@@ -13,36 +13,35 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgeinfer.backends.cpu.kernels.bfloats import (
-    BLOCK_BYTES,
-    COLUMNS,
-    ROWS,
-    TILE_BYTES,
     multiply,
     shape_tiles,
     split_pair,
     split_row,
     store_sums,
+    zero_pairs,
     zero_row,
     zero_sums,
 )
 from edgeinfer.backends.cpu.kernels.matmul.amx import release_tiles
 from edgeinfer.backends.cpu.kernels.matmul.integers import share_of_tokens
-from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS
-from edgeinfer.backends.cpu.layout.records import (
-    FLOAT_PRODUCT,
-    SPLIT_BLOCKS,
-    SPLIT_SUMS_BYTES,
-    SPLIT_TOKENS,
-    SPLIT_UNIT_BYTES,
+from edgeinfer.backends.cpu.layout.bfloats import (
+    BLOCK_BYTES,
+    COLUMNS,
+    MOST_BLOCKS,
+    MOST_TOKENS,
+    PAIRS,
+    ROWS,
+    STEP_TOKENS,
+    SUMS_BYTES,
+    TILE_BYTES,
+    UNIT_BYTES,
 )
+from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS
+from edgeinfer.backends.cpu.layout.records import FLOAT_PRODUCT
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
 arguments_at = simd.record_at(FLOAT_PRODUCT)
-PAIRS = COLUMNS // 2
-"""Pairs of columns of a block."""
-TOKENS = 2 * ROWS
-"""Tokens that are multiplied at a time."""
 
 
 @inline
@@ -55,7 +54,7 @@ def even_part(count, most):
 @inline
 def split_tokens(args, first, stop, block, n_blocks, to):
     """Write the parts of some blocks of tokens `first` to `stop` - 1; zeros fill up the last tiles."""
-    for token in range(first, first + (stop - first + TOKENS - 1) // TOKENS * TOKENS):
+    for token in range(first, first + (stop - first + STEP_TOKENS - 1) // STEP_TOKENS * STEP_TOKENS):
         place = token - first
         row = to + place // ROWS * n_blocks * BLOCK_BYTES + place % ROWS * 64
         if token < stop:
@@ -82,13 +81,9 @@ def split_columns(element, panels, panel_bytes, pair_bytes, beside, at, count, n
 @inline
 def clear_ends(n_pairs, n_blocks, weights):
     """Write zeros in place of columns that the panels of two units lack."""
-    zero = simd.splat(0.0)
     for half in range(4):
-        to = weights + (half // 2) * SPLIT_UNIT_BYTES + (half % 2) * n_blocks * BLOCK_BYTES
-        for pair in range(n_pairs, n_blocks * PAIRS):
-            at = to + pair // PAIRS * BLOCK_BYTES + pair % PAIRS * 64
-            simd.store(at, zero)
-            simd.store(at + TILE_BYTES, zero)
+        to = weights + half // 2 * UNIT_BYTES + half % 2 * n_blocks * BLOCK_BYTES
+        zero_pairs(n_pairs, n_blocks * PAIRS, to)
 
 
 @inline
@@ -124,10 +119,10 @@ def multiply_chunk(element, args, first, end, start, stop, scratch, zeros):
     n_columns = args.n_rounds * FLOAT_COLUMNS
     pair_bytes, n_pairs = 2 * panel_bytes // n_columns, min(n_blocks * PAIRS, n_columns // 2 - start * PAIRS)
     panels, beside = args.weights + start * PAIRS * pair_bytes, n_blocks * BLOCK_BYTES
-    n_steps = (end - first + TOKENS - 1) // TOKENS
-    per_block, rows = (2 * PAIRS + n_steps - 1) // n_steps, (TOKENS + n_blocks - 1) // n_blocks
+    n_steps = (end - first + STEP_TOKENS - 1) // STEP_TOKENS
+    per_block, rows = (2 * PAIRS + n_steps - 1) // n_steps, (STEP_TOKENS + n_blocks - 1) // n_blocks
     adds = start > 0 or args.accumulate != 0
-    own, other = weights, weights + SPLIT_UNIT_BYTES
+    own, other = weights, weights + UNIT_BYTES
     clear_ends(n_pairs, n_blocks, weights)
     split_columns(element, panels, panel_bytes, pair_bytes, beside, 0, 2 * n_pairs, n_pairs, own)
     split_tokens(args, first, end, start, n_blocks, activations)
@@ -139,8 +134,8 @@ def multiply_chunk(element, args, first, end, start, stop, scratch, zeros):
         if start == 0:
             bias = args.bias + unit * args.bias_stride
         x, out = activations, args.out + 128 * unit + first * stride
-        for token in range(first, end, TOKENS):
-            stop_row, row = min(TOKENS, end - token), 0
+        for token in range(first, end, STEP_TOKENS):
+            stop_row, row = min(STEP_TOKENS, end - token), 0
             zero_sums()
             for block in range(0, beside, BLOCK_BYTES):
                 multiply(element, x + block, beside, own + block, beside)
@@ -150,10 +145,10 @@ def multiply_chunk(element, args, first, end, start, stop, scratch, zeros):
                 write_rows(stride, row, min(row + rows, last_stop), place, last_out, last_bias, adds)
                 ask_for_rows(stride, row, min(row + rows, stop_row), out)
                 row += rows
-            place = sums + (SPLIT_SUMS_BYTES // 2 - (place - sums))
+            place = sums + (SUMS_BYTES - (place - sums))
             store_sums(place)
             last_out, last_stop, last_bias = out, stop_row, bias
-            x, out = x + 2 * beside, out + TOKENS * stride
+            x, out = x + 2 * beside, out + STEP_TOKENS * stride
         own, other = other, own
     write_rows(stride, 0, last_stop, place, last_out, last_bias, adds)
 
@@ -164,14 +159,14 @@ def product(element: str) -> Callable[..., None]:
     def product_split(pointer, worker, work_split):
         args = arguments_at(pointer)
         n_blocks = (args.n_rounds * FLOAT_COLUMNS + COLUMNS - 1) // COLUMNS
-        chunk = even_part(n_blocks, SPLIT_BLOCKS)
+        chunk = even_part(n_blocks, MOST_BLOCKS)
         end, whole = share_of_tokens(work_split, worker, 0, simd.load_int64(args.count))
         if end >= whole:
             return
-        size = (even_part(whole - end, SPLIT_TOKENS) + TOKENS - 1) // TOKENS * TOKENS
+        size = (even_part(whole - end, MOST_TOKENS) + STEP_TOKENS - 1) // STEP_TOKENS * STEP_TOKENS
         sums = args.scratch + worker * args.scratch_stride
-        weights = sums + SPLIT_SUMS_BYTES
-        scratch = sums, weights, weights + 2 * SPLIT_UNIT_BYTES
+        weights = sums + 2 * SUMS_BYTES
+        scratch = sums, weights, weights + 2 * UNIT_BYTES
         zeros = simd.stack_space(128)
         simd.store(zeros, simd.splat(0.0))
         simd.store(zeros + 64, simd.splat(0.0))
