@@ -222,6 +222,9 @@ class MatMulLowering:
             args["scratch"], args["scratch_stride"] = address(scratch), scratch.strides[0]
         elif not self.alone:
             share += " or tokens of floats"
+            wide = self._plain_memory(2 * FloatPanel("f32").panel_bytes(op.weight.columns))
+            args["scratch"], args["scratch_stride"] = address(wide), wide.strides[0]
+            args["block_tokens"] = block_tokens(self._buffers.at(op.source)[1], TILED_BYTES)
         kernel = split or catalogue.product_float(matrix.panel)
         return Call(kernel, args, reads, out, share, frozenset({op.source}), bundle=piece.bundle)
 
