@@ -135,10 +135,11 @@ class ModelSpec:
 
     def with_precision(self, precision: Precision) -> ModelSpec:
         """The same model with products and attention of this precision."""
-        stages = (
-            replace(stage, ops=tuple(replace(op, precision=precision) if isinstance(op, MatMul | Attention) else op for op in stage.ops))
-            for stage in self.stages
-        )
+
+        def changed(op: Op) -> Op:
+            return replace(op, precision=precision) if isinstance(op, MatMul | Attention) else op
+
+        stages = (replace(stage, ops=tuple(map(changed, stage.ops))) for stage in self.stages)
         return replace(self, stages=tuple(stages))
 
     def without_adapters(self, unused: frozenset[int]) -> ModelSpec:

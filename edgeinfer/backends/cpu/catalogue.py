@@ -220,9 +220,11 @@ def product_tiles(panel: IntegerPanel, isa_name: str) -> Kernel | None:
     return Kernel(f"product-{panel.key}-{isa_name}", source, records.PRODUCT)
 
 
-def product_float(panel: FloatPanel) -> Kernel:
-    """The kernel for a float panel."""
-    return Kernel(f"product-{panel.key}", _source("matmul.floats", "product", (panel.key,)), records.FLOAT_PRODUCT)
+def product_float(panel: FloatPanel, isa_name: str) -> Kernel:
+    """The kernel for a float panel; of an instruction set only matters how much the registers hold."""
+    name, isa_name = ("wide", "avx512vnni") if TILED.get(isa_name, isa_name) in WIDE else ("narrow", "portable")
+    source = _source("matmul.floats", "product", (panel.key, isa_name))
+    return Kernel(f"product-{panel.key}-{name}", source, records.FLOAT_PRODUCT)
 
 
 def product_split(panel: FloatPanel, isa_name: str) -> Kernel | None:

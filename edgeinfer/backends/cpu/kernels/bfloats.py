@@ -1,7 +1,7 @@
 """Products in tile registers (AMX) of numbers that are taken as sums of two bfloat16, high and low.
 
-A float16 is such a sum exactly, a float32 within 2^-16 of its size. Products of two low parts are left out, so a product
-is within about 2^-15 of that of float32. Memory: `layout.bfloats`. A sum is one chain over blocks, whatever is beside
+A float16 is such a sum exactly, a float32 within 2^-17 of its size. Products of two low parts are left out, so a
+product is within 2^-15 of that of float32. Memory: `layout.bfloats`. A sum is one chain over blocks, whatever is beside
 it. Infinite numbers become NaN.
 """
 
@@ -32,6 +32,12 @@ def shape_tiles(builder):
     emit.call(builder, "llvm.x86.ldtilecfg", emit.VOID, [builder.bitcast(memory, emit.I8.as_pointer())])
 
 
+@simd.operation(types.void)
+def release_tiles(builder):
+    """Release the tile registers, so that their contents need not be saved any more."""
+    emit.call(builder, "llvm.x86.tilerelease", emit.VOID, [])
+
+
 def call_tile(builder, name, *arguments):
     """Call an instruction on tile registers, which are given by their numbers."""
     values = [ir.Constant(emit.I8, each) if isinstance(each, int) else each for each in arguments]
@@ -53,10 +59,17 @@ def pairs(builder, even, odd):
     return builder.or_(builder.lshr(even, emit.repeated(emit.I32S, 16)), builder.and_(odd, HIGH))
 
 
-def low_part(builder, value):
-    """What is left of float32[16] beside its high half, as int32[16] whose high halves are the nearest bfloat16."""
-    high = builder.bitcast(builder.and_(bits(builder, value), HIGH), emit.F32S)
-    return builder.add(bits(builder, builder.fsub(value, high)), HALF)
+def halves(builder, value, element):
+    """float32[16] as two int32[16] whose high halves are the high and the low part; what is in the others is nothing.
+
+    The high part of a float16 may as well be cut as rounded: both leave a low part that is a bfloat16.
+    """
+    whole = bits(builder, value)
+    if element == "bf16":
+        return whole, None
+    high = builder.and_(builder.add(whole, HALF) if element == "f32" else whole, HIGH)
+    rest = bits(builder, builder.fsub(value, builder.bitcast(high, emit.F32S)))
+    return high, builder.add(rest, HALF) if element == "f32" else rest
 
 
 @intrinsic(prefer_literal=True)
@@ -65,14 +78,15 @@ def split_pair(context, element, source, stride, to):
 
     A bfloat16 has no low part: nothing is written to that tile.
     """
-    load, has_low = LOADS[element.literal_value], element.literal_value != "bf16"
+    name = element.literal_value
 
     def generate(context, builder, signature, values):
         _, source, stride, to = values
-        both = [load(builder, source), load(builder, builder.add(source, stride))]
-        emit.store(builder, pairs(builder, *(bits(builder, each) for each in both)), to, 0, 64)
-        if has_low:
-            emit.store(builder, pairs(builder, *(low_part(builder, each) for each in both)), to, TILE_BYTES, 64)
+        columns = (LOADS[name](builder, at) for at in (source, builder.add(source, stride)))
+        highs, lows = zip(*(halves(builder, column, name) for column in columns), strict=True)
+        emit.store(builder, pairs(builder, *highs), to, 0, 64)
+        if name != "bf16":
+            emit.store(builder, pairs(builder, *lows), to, TILE_BYTES, 64)
         return context.get_dummy_value()
 
     return types.void(element, *[types.intp] * 3), generate
@@ -81,13 +95,9 @@ def split_pair(context, element, source, stride, to):
 def write_numbers(builder, values, to):
     """Write the parts of 32 columns of a row, two float32[16], to its place in a block."""
     odd = ir.Constant(ir.VectorType(emit.I32, 2 * emit.LANES), [2 * lane + 1 for lane in range(2 * emit.LANES)])
-    highs = [builder.and_(builder.add(bits(builder, value), HALF), HIGH) for value in values]
-    lows = [
-        builder.add(bits(builder, builder.fsub(value, builder.bitcast(high, emit.F32S))), HALF)
-        for value, high in zip(values, highs, strict=True)
-    ]
-    for parts, at in ((highs, 0), (lows, TILE_BYTES)):
-        first, second = (builder.bitcast(part, SHORTS) for part in parts)
+    parts = zip(*(halves(builder, value, "f32") for value in values), strict=True)
+    for of_both, at in zip(parts, (0, TILE_BYTES), strict=True):
+        first, second = (builder.bitcast(part, SHORTS) for part in of_both)
         emit.store(builder, builder.shuffle_vector(first, second, odd), to, at, 64)
 
 

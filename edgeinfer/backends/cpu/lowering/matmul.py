@@ -225,7 +225,7 @@ class MatMulLowering:
             wide = self._plain_memory(2 * FloatPanel("f32").panel_bytes(op.weight.columns))
             args["scratch"], args["scratch_stride"] = address(wide), wide.strides[0]
             args["block_tokens"] = block_tokens(self._buffers.at(op.source)[1], TILED_BYTES)
-        kernel = split or catalogue.product_float(matrix.panel)
+        kernel = split or catalogue.product_float(matrix.panel, self._packed.isa_name)
         return Call(kernel, args, reads, out, share, frozenset({op.source}), bundle=piece.bundle)
 
     def _bias(self, op: MatMul, matrix: PanelMatrix, piece: PanelPiece) -> tuple[int, int]:

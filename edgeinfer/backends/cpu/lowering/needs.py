@@ -155,7 +155,7 @@ def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[
     found: list[Kernel | CompiledFunction] = [attention.by_tile, attention.by_chunk, attention.join]
     for panel in {panel_for(format_of(each)) for each in ggml_types}:
         if isinstance(panel, FloatPanel):
-            found.append(catalogue.product_float(panel))
+            found.append(catalogue.product_float(panel, isa_name))
         else:
             tiles = catalogue.product_tiles(panel, isa_name)
             found += [catalogue.product(panel, isa_name), *([tiles] if tiles else [])]

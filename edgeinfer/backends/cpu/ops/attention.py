@@ -35,5 +35,5 @@ def _calls(lowering: CpuLowering, op: Attention) -> list[Call]:
     return lowering.attention.attention(op)
 
 
-FIELDS = frozenset({"window", "soft_cap", "sinks", "causal", "alibi", "chunked", "relative", "block_budget", "precision"})
-OP = CpuOp(_kernels, _calls, FIELDS)
+FIELDS = frozenset({"window", "soft_cap", "sinks", "causal", "alibi", "chunked", "relative", "block_budget"})
+OP = CpuOp(_kernels, _calls, FIELDS | {"precision"})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def _kernels(choice: KernelChoice, place: int, op: MatMul, target: KernelTarget) -> list[Kernel]:
     panel = choice.panel(op)
     if isinstance(panel, FloatPanel):
-        return [choice.split(op, target.isa_name) or catalogue.product_float(panel)]
+        return [choice.split(op, target.isa_name) or catalogue.product_float(panel, target.isa_name)]
     tiles = choice.tiles(op, target.isa_name)
     return [catalogue.ROUND_ROWS, catalogue.product(panel, target.isa_name), *([tiles] if tiles else [])]
 

@@ -17,6 +17,7 @@ from edgeinfer.backends.cpu.kernels.attention.slots import FIRST, N_TOKENS, ROW,
 from edgeinfer.backends.cpu.kernels.attention.softmax import LOWEST
 from edgeinfer.backends.cpu.kernels.bfloats import (
     multiply,
+    release_tiles,
     shape_tiles,
     split_numbers,
     split_pair,
@@ -26,7 +27,6 @@ from edgeinfer.backends.cpu.kernels.bfloats import (
     zero_row,
     zero_sums,
 )
-from edgeinfer.backends.cpu.kernels.matmul.amx import release_tiles
 from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.layout.attention_records import ATTENTION
 from edgeinfer.backends.cpu.layout.bfloats import BLOCK_BYTES, COLUMNS, PAIRS, ROWS, STEP_TOKENS, SUMS_BYTES, TILE_BYTES
@@ -48,7 +48,9 @@ def split_keys(args, step, tile, kv_head, n_seen, zeros, to):
         for group in range(min(GROUPS, (n_seen - page * PAGE + COLUMNS - 1) // COLUMNS * 2)):
             source = keys + group * 2 * ROWS
             for pair in range(width // 2):
-                split_pair("f16", source + 4 * pair * PAGE, 2 * PAGE, to + pair // PAIRS * BLOCK_BYTES + pair % PAIRS * 64)
+                split_pair(
+                    "f16", source + 4 * pair * PAGE, 2 * PAGE, to + pair // PAIRS * BLOCK_BYTES + pair % PAIRS * 64
+                )
             zero_pairs(width // 2, n_blocks * PAIRS, to)
             if width % 2 != 0:
                 last, pair = source + 2 * (width - 1) * PAGE, width // 2

@@ -22,7 +22,6 @@ from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS, PANEL_ROWS, Floa
 from edgeinfer.backends.cpu.layout.records import FLOAT_PRODUCT
 from edgeinfer.jit import emit, simd
 from edgeinfer.jit.compiler import inline
-from edgeinfer.jit.cpu import this_cpu
 
 arguments_at = simd.record_at(FLOAT_PRODUCT)
 
@@ -64,17 +63,6 @@ def multiply(context, element, n_tokens, panels, source, source_stride, n_rounds
     return types.void(element, n_tokens, panels, *[types.intp] * 4), generate
 
 
-@intrinsic
-def has_many_registers(context):
-    """Whether the sums of six tokens and two panels fit in registers; a constant where it is used."""
-    found = "avx512f" in this_cpu().features
-
-    def generate(context, builder, signature, values):
-        return context.get_constant(types.boolean, found)
-
-    return types.boolean(), generate
-
-
 @intrinsic(prefer_literal=True)
 def widen(context, element, source, count, to):
     """Convert 16 * count numbers to float32, whose conversion is exact."""
@@ -95,9 +83,9 @@ def widen(context, element, source, count, to):
 
 
 @inline
-def multiply_unit(element, size, first, second, source, stride, n_rounds, sums):
+def multiply_unit(element, isa, size, first, second, source, stride, n_rounds, sums):
     """`multiply` of two panels, one after the other if there are few registers."""
-    if has_many_registers():
+    if simd.many_registers(isa):
         multiply(element, size, (first, second), source, stride, n_rounds, sums)
     else:
         multiply(element, size, (first,), source, stride, n_rounds, sums)
@@ -105,35 +93,35 @@ def multiply_unit(element, size, first, second, source, stride, n_rounds, sums):
 
 
 @inline
-def multiply_block(element, args, unit, first, second, token, end, sums):
+def multiply_block(element, isa, args, unit, first, second, token, end, sums):
     """Results of a unit for tokens `token` to `end` - 1."""
     stride, n_rounds = args.source_stride, args.n_rounds
     source = args.source + token * stride
-    if has_many_registers():
+    if simd.many_registers(isa):
         while end - token >= 6:
-            multiply_unit(element, 6, first, second, source, stride, n_rounds, sums)
+            multiply_unit(element, isa, 6, first, second, source, stride, n_rounds, sums)
             write_plain(args, unit, token, 6, sums, 6)
             token, source = token + 6, source + 6 * stride
         if end - token >= 4:
-            multiply_unit(element, 4, first, second, source, stride, n_rounds, sums)
+            multiply_unit(element, isa, 4, first, second, source, stride, n_rounds, sums)
             write_plain(args, unit, token, 4, sums, 4)
             token, source = token + 4, source + 4 * stride
     else:
         while end - token >= 3:
-            multiply_unit(element, 3, first, second, source, stride, n_rounds, sums)
+            multiply_unit(element, isa, 3, first, second, source, stride, n_rounds, sums)
             write_plain(args, unit, token, 3, sums, 3)
             token, source = token + 3, source + 3 * stride
     if end - token >= 2:
-        multiply_unit(element, 2, first, second, source, stride, n_rounds, sums)
+        multiply_unit(element, isa, 2, first, second, source, stride, n_rounds, sums)
         write_plain(args, unit, token, 2, sums, 2)
         token, source = token + 2, source + 2 * stride
     if end > token:
-        multiply_unit(element, 1, first, second, source, stride, n_rounds, sums)
+        multiply_unit(element, isa, 1, first, second, source, stride, n_rounds, sums)
         write_plain(args, unit, token, 1, sums, 1)
 
 
-def product(element: str) -> Callable[..., None]:
-    """The kernel for panels of that element type."""
+def product(element: str, isa: str) -> Callable[..., None]:
+    """The kernel for panels of that element type, and for as many registers as an instruction set has."""
     is_narrow = element != "f32"
 
     def product_float(pointer, worker, work_split):
@@ -154,8 +142,8 @@ def product(element: str) -> Callable[..., None]:
                 second = first + args.panel_bytes
                 if wide != 0:
                     widen(element, first, 2 * args.n_rounds * FLOAT_COLUMNS, wide)
-                    multiply_block("f32", args, unit, wide, wide + beside, block, end, sums)
+                    multiply_block("f32", isa, args, unit, wide, wide + beside, block, end, sums)
                 else:
-                    multiply_block(element, args, unit, first, second, block, end, sums)
+                    multiply_block(element, isa, args, unit, first, second, block, end, sums)
 
     return product_float

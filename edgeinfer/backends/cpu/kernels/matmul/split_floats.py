@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from edgeinfer.backends.cpu.kernels.bfloats import (
     multiply,
+    release_tiles,
     shape_tiles,
     split_pair,
     split_row,
@@ -22,7 +23,6 @@ from edgeinfer.backends.cpu.kernels.bfloats import (
     zero_row,
     zero_sums,
 )
-from edgeinfer.backends.cpu.kernels.matmul.amx import release_tiles
 from edgeinfer.backends.cpu.kernels.matmul.integers import share_of_tokens
 from edgeinfer.backends.cpu.layout.bfloats import (
     BLOCK_BYTES,
@@ -139,9 +139,7 @@ def multiply_chunk(element, args, first, end, start, stop, scratch, zeros):
             zero_sums()
             for block in range(0, beside, BLOCK_BYTES):
                 multiply(element, x + block, beside, own + block, beside)
-                at = split_columns(
-                    element, panels, panel_bytes, pair_bytes, beside, at, per_block, n_pairs, other
-                )
+                at = split_columns(element, panels, panel_bytes, pair_bytes, beside, at, per_block, n_pairs, other)
                 write_rows(stride, row, min(row + rows, last_stop), place, last_out, last_bias, adds)
                 ask_for_rows(stride, row, min(row + rows, stop_row), out)
                 row += rows
