@@ -223,6 +223,9 @@ def mtmd(path: Path, text: Path, shape: Shape, threads: int) -> Encode:
     import llama_cpp
     from llama_cpp import mtmd_cpp as api
 
+    silent = llama_cpp.llama_log_callback(lambda *_: None)
+    for set_log in (api.mtmd_log_set, api.mtmd_helper_log_set):
+        set_log(silent, None)
     llama = llama_cpp.Llama(str(text), n_ctx=512, n_threads=threads, verbose=False)
     params = api.mtmd_context_params_default()
     params.use_gpu, params.print_timings, params.n_threads, params.warmup = False, False, threads, False
@@ -246,7 +249,7 @@ def mtmd(path: Path, text: Path, shape: Shape, threads: int) -> Encode:
         if api.mtmd_encode_chunk(context, images[0]):
             raise RuntimeError("llama.cpp cannot encode the image")
 
-    encode.keeps = llama  # type: ignore[attr-defined]
+    encode.keeps = llama, silent  # type: ignore[attr-defined]
     return encode
 
 

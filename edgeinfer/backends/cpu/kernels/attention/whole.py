@@ -48,9 +48,8 @@ def split_keys(args, step, tile, kv_head, n_seen, zeros, to):
         for group in range(min(GROUPS, (n_seen - page * PAGE + COLUMNS - 1) // COLUMNS * 2)):
             source = keys + group * 2 * ROWS
             for pair in range(width // 2):
-                split_pair(
-                    "f16", source + 4 * pair * PAGE, 2 * PAGE, to + pair // PAIRS * BLOCK_BYTES + pair % PAIRS * 64
-                )
+                out = to + pair // PAIRS * BLOCK_BYTES + pair % PAIRS * 64
+                split_pair("f16", source + 4 * pair * PAGE, 2 * PAGE, out)
             zero_pairs(width // 2, n_blocks * PAIRS, to)
             if width % 2 != 0:
                 last, pair = source + 2 * (width - 1) * PAGE, width // 2
