@@ -57,7 +57,7 @@ def test_a_second_process_compiles_nothing_and_loads_no_compiler(tmp_path: Path)
     assert compiled_in(tmp_path / "cache") == (5, True)
     assert compiled_in(tmp_path / "cache") == (0, False)
     names = {path.name for path in (tmp_path / "cache").iterdir()}
-    assert names == {"read_one_stream.o", "product-f16.o", "product-f32.o", "add_rows.o", "read_ticks.o"}
+    assert names == {"read_one_stream.o", "product-f16-narrow.o", "product-f32-narrow.o", "add_rows.o", "read_ticks.o"}
 
 
 PREPARE = """
