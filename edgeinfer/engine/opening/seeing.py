@@ -1,19 +1,26 @@
 """Opening a model together with the projector with which it reads images.
 
-In: a model on this machine and options. Out: the `Subject`, prepared for rows of images if there is a projector, and
-notices. Raises as `open_subject` and `chosen_projector`.
+In: a model on this machine and options. Out: the `Subject`, prepared for rows of images if there is a projector, or
+what the projector's header says; and notices. Raises as `open_subject` and `open_projector`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.load import spec_of
 from edgeinfer.models.projector_choice import projectors_of
-from edgeinfer.models.projector_file import ProjectorFile, open_projector
+from edgeinfer.models.projector_file import ProjectorFacts, open_projector
+
+Opened = TypeVar("Opened")
 
 SEEING = ("cpu", "reference")
 """Devices that take rows of images."""
@@ -24,18 +31,44 @@ def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subjec
 
     `source`: where the store has it from.
     """
+    subject, notices = _first(path, load, source, lambda beside: _together(path, load, beside))
+    return replace(subject or open_subject(path, load), source=source), notices
+
+
+def projector_facts(
+    file: GGUFFile, load: LoadOptions, source: str = ""
+) -> tuple[ProjectorFacts | None, tuple[str, ...]]:
+    """What the projector says with which `open_seeing` would open a model's file, from headers alone; and notices.
+
+    None for a model that edgeinfer does not open itself. Raises as `open_seeing` for a projector that options name.
+    """
+
+    def facts(beside: Path) -> ProjectorFacts:
+        with open_projector(beside) as projector:
+            found = projector.facts
+        spec = spec_of(file.metadata, file.tensors, load.n_context, rows=True, adapters=file.adapters)
+        require_partner(found, spec)
+        return found
+
+    return _first(file.path, load, source, facts)
+
+
+def _first(
+    path: Path, load: LoadOptions, source: str, opened: Callable[[Path], Opened]
+) -> tuple[Opened | None, tuple[str, ...]]:
+    """What opens a projector that may belong to a model, and notices; None if there is none that does."""
     why = _why_not(load)
     if load.mmproj not in ("auto", "off"):
         if why:
             raise BadSetting(f"images need {why}; leave --mmproj out or change that")
-        return replace(_together(path, load, Path(load.mmproj).expanduser()), source=source), ()
+        return opened(Path(load.mmproj).expanduser()), ()
     reasons: list[str] = []
     for beside in () if why or load.mmproj == "off" else projectors_of(path, source):
         try:
-            return replace(_together(path, load, beside), source=source), ()
+            return opened(beside), ()
         except EdgeInferError as reason:
             reasons.append(f"images cannot be read with {beside.name}: {reason}")
-    return replace(open_subject(path, load), source=source), tuple(reasons[:1])
+    return None, tuple(reasons[:1])
 
 
 def _why_not(load: LoadOptions) -> str:
@@ -50,7 +83,7 @@ def _together(path: Path, load: LoadOptions, beside: Path) -> Subject:
     try:
         subject = open_subject(path, replace(load, rows=True))
         try:
-            _check_partner(projector, subject)
+            require_partner(projector.facts, subject.spec)
         except BaseException:
             subject.file.close()
             raise
@@ -60,11 +93,11 @@ def _together(path: Path, load: LoadOptions, beside: Path) -> Subject:
     return replace(subject, projector=projector)
 
 
-def _check_partner(projector: ProjectorFile, subject: Subject) -> None:
+def require_partner(projector: ProjectorFacts, spec: ModelSpec | None) -> None:
     """Raises BadSetting if a projector's rows are not as wide as the model's."""
-    width = 0 if subject.spec is None else subject.spec.inputs.row_width
+    width = 0 if spec is None else spec.inputs.row_width
     if projector.encoder.width != width:
         raise BadSetting(
-            f"{projector.file.path.name} makes rows of {projector.encoder.width} numbers, and the model reads rows of "
+            f"{projector.file_name} makes rows of {projector.encoder.width} numbers, and the model reads rows of "
             f"{width}: it belongs to another model; give the projector of this one (--mmproj)"
         )

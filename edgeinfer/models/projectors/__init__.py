@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.models.gguf import Metadata
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.vision.encoder import ImageEncoder
 from edgeinfer.registry import Registry
@@ -35,9 +36,14 @@ TYPE_KEYS = ("clip.vision.projector_type", "clip.projector_type")
 """Keys of the type; files with encoders of both images and sound have the first."""
 
 
+def type_of(metadata: Metadata) -> str | None:
+    """The type that a projector file names; None if it names none."""
+    return next((metadata.text(key) for key in TYPE_KEYS if key in metadata), None)
+
+
 def projector_of(hp: Hyperparameters) -> Projector:
     """The projector of a file. Raises UnsupportedModel with a list, BadGGUF for a file that is no projector."""
-    found = next((hp.metadata.text(key) for key in TYPE_KEYS if key in hp.metadata), None)
+    found = type_of(hp.metadata)
     if found is None:
         raise BadGGUF(f"the file has no {TYPE_KEYS[-1]}: it is no projector file (mmproj)")
     if found in PROJECTORS:

@@ -196,7 +196,10 @@ def begun(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: 
 
 
 def begun_projection(hp: Hyperparameters, n_most: int, joined: int, width: int) -> ModelGraph:
-    """A graph that begins with rows of `joined` numbers in the buffer `joined`; its result has rows of `width`."""
+    """A graph that begins with rows of `joined` numbers in the buffer `joined`; its result has rows of `width`.
+
+    `n_most`: most of these rows of a tile.
+    """
     layer = LayerSizes(1, 1, width, width, width, width)
     sizes = Sizes(1, width, 1, 1, width, width, width, width, 0, n_most, 1e-6, (False,), (layer,))
     g = ModelGraph(hp, sizes)
