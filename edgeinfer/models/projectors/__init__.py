@@ -34,11 +34,14 @@ ARCHITECTURE = "clip"
 """The architecture of projector files."""
 TYPE_KEYS = ("clip.vision.projector_type", "clip.projector_type")
 """Keys of the type; files with encoders of both images and sound have the first."""
+LLAVA = "mlp"
+"""The type of LLaVA's first files, which state none."""
 
 
 def type_of(metadata: Metadata) -> str | None:
     """The type that a projector file names; None if it names none."""
-    return next((metadata.text(key) for key in TYPE_KEYS if key in metadata), None)
+    found = next((metadata.text(key) for key in TYPE_KEYS if key in metadata), None)
+    return LLAVA if found is None and metadata.flag(f"{ARCHITECTURE}.has_llava_projector", False) else found
 
 
 def projector_of(hp: Hyperparameters) -> Projector:

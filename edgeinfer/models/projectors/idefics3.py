@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.images.patches import block_order, patches_of
 from edgeinfer.models.images.resizing import normalised, resized
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
@@ -19,9 +20,7 @@ from edgeinfer.models.vision.encoder import (
     Size,
     TileInput,
     TilePlan,
-    block_order,
     joined_neighbours,
-    patches_of,
 )
 from edgeinfer.models.vision.transformer import KEYS
 

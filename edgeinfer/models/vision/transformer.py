@@ -7,7 +7,9 @@ Sources: ViT (arXiv 2010.11929), SigLIP (arXiv 2303.15343). Raises BadGGUF for m
 
 from __future__ import annotations
 
-from edgeinfer.errors import BadGGUF, UnsupportedModel
+from math import isqrt
+
+from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import PagedKV, Rows, Weight
@@ -59,10 +61,11 @@ def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_widt
     )
 
 
-def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int = 1) -> None:
+def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int = 1, bias: bool = True) -> None:
     """Write the product of each patch to `x`, and add its position, which comes after the patch in its hidden row.
 
-    `n_frames`: kernels of as many frames that are added, each of the same patch.
+    `n_frames`: kernels of as many frames that are added, each of the same patch. `bias`: whether the product has the
+    file's bias, if there is one.
     """
     g.stage("embed", "v.")
     width, columns = g.sizes.width, 3 * patch * patch
@@ -70,11 +73,11 @@ def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int =
     g.add(HiddenRows(patches, columns))
     for frame in range(n_frames):
         name = "v.patch_embd.weight" + (f".{frame}" if frame else "")
-        bias = g.hp.bias("v.patch_embd.bias", width) if frame == 0 else None
-        g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), bias, accumulate=frame > 0))
+        added = g.hp.bias("v.patch_embd.bias", width) if bias and frame == 0 else None
+        g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), added, accumulate=frame > 0))
     if positions:
-        added = g.buffer("positions", width)
-        g.add(HiddenRows(added, width, columns), Add(added, x, width))
+        places = g.buffer("positions", width)
+        g.add(HiddenRows(places, width, columns), Add(places, x, width))
 
 
 def norm(g: ModelGraph, tensor: str, source: str = "x", out: str = "normed", width: int = 0) -> None:
@@ -175,12 +178,44 @@ def layers(
         feed_forward(g, activation)
 
 
+def square_grid(hp: Hyperparameters, side: int, patch: int, block: int) -> tuple[int, int]:
+    """Patches down and across a square of `side` pixels, cut into blocks of block x block. Raises BadGGUF."""
+    n, rest = divmod(side, patch)
+    if rest or n % block:
+        raise BadGGUF(
+            f"{hp.architecture}.{KEYS}image_size is {side}: no whole blocks of {block} x {block} patches of {patch}"
+        )
+    return n, n
+
+
+def layers_from(first: int, n_layers: int) -> str:
+    """An alternative of a pattern: the tensors of layers that do not run, for `ImageEncoder.unread`."""
+    numbers = "|".join(map(str, range(first, n_layers)))
+    return rf"|v\.blk\.({numbers})\..*" if numbers else ""
+
+
+def square_table(hp: Hyperparameters, width: int) -> Weight:
+    """The table of positions of a square grid of any size. Raises BadGGUF."""
+    table = hp.columns_of("v.position_embd.weight", width)
+    if isqrt(table.n_rows) ** 2 != table.n_rows:
+        raise BadGGUF(f"v.position_embd.weight has {table.n_rows} positions, which are no square")
+    return table
+
+
+def rows_of(hp: Hyperparameters, name: str) -> int:
+    """How many rows a matrix of the file has. Raises BadGGUF."""
+    info = hp.tensors.get(name)
+    if info is None or len(info.shape) != 2:
+        raise BadGGUF(f"the file has no matrix {name}, which its projector needs")
+    return info.shape[0]
+
+
 def activation_of(hp: Hyperparameters) -> Activation:
-    """The activation of feed-forward branches that a file names. Raises UnsupportedModel."""
+    """The activation of feed-forward branches that a file names; CLIP's is the one without a name."""
     if hp.flag("use_silu", default=False):
         return "silu"
     if not hp.flag("use_gelu", default=False):
-        raise UnsupportedModel("the encoder has CLIP's quick GELU, which edgeinfer lacks")
+        return "gelu_quick"
     return "gelu_tanh"
 
 
@@ -212,6 +247,11 @@ def product(g: ModelGraph, source: str, out: str, tensor: str, rows: int, column
     """out = source times a matrix of the file, with its bias if it has one."""
     weight = g.hp.matrix(f"{tensor}.weight", (rows, columns))
     g.add(MatMul(source, g.buffer(out, rows), weight, g.hp.bias(f"{tensor}.bias", rows)))
+
+
+def turned_product(g: ModelGraph, source: str, out: str, tensor: str, rows: int, columns: int) -> None:
+    """The same with a matrix that is stored transposed."""
+    g.add(MatMul(source, g.buffer(out, rows), g.hp.turned(f"{tensor}.weight", (rows, columns))))
 
 
 def end(g: ModelGraph, source: str = "x", width: int = 0) -> ModelSpec:
