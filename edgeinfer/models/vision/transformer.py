@@ -126,7 +126,7 @@ def attention(
         if rope is not None:
             g.add(Rope(name, counts[name], own, rope, sections))
     g.add(StoreKV("key", "value", CACHE, sizes.kv_heads, own, own))
-    attended = g.buffer("attended", sizes.heads * own, heads=sizes.heads)
+    attended = "normed" if sizes.heads * own == width else g.buffer("attended", sizes.heads * own, heads=sizes.heads)
     scale = own**-0.5 if scale is None else scale
     g.add(Attention("query", attended, CACHE, sizes.heads, sizes.kv_heads, own, own, scale, causal=False))
     tensor = f"{prefix}attn_out"
@@ -143,11 +143,11 @@ def feed_forward(g: ModelGraph, activation: Activation, out: str = "x") -> None:
     up, down = f"{g.prefix}ffn_up", f"{g.prefix}ffn_down"
     if f"{g.prefix}ffn_gate.weight" not in hp.tensors and _rows_of(hp, up) == width != ffn:
         up, down = down, up
-    hidden, raised = g.buffer("hidden", ffn), g.buffer("up", ffn)
+    hidden = raised = g.buffer("up", ffn)
     g.add(MatMul("normed", raised, hp.matrix(f"{up}.weight", (ffn, width)), hp.bias(f"{up}.bias", ffn)))
     gate = f"{g.prefix}ffn_gate"
     if f"{gate}.weight" in hp.tensors:
-        gated = g.buffer("gate", ffn)
+        gated, hidden = g.buffer("gate", ffn), g.buffer("hidden", ffn)
         g.add(MatMul("normed", gated, hp.matrix(f"{gate}.weight", (ffn, width)), hp.bias(f"{gate}.bias", ffn)))
         g.add(GatedAct(gated, raised, hidden, ffn, activation))
     else:
