@@ -121,10 +121,10 @@ class _LateTile:
         self._reader, self._tile, self._own, self._progress = reader, tile, own, progress
 
     def rows(self) -> Floats:
-        """The rows, encoded unless they are known."""
-        found = self._reader.encoded(self._tile, self._own, self._progress)
+        """The rows, or those of the part that is asked for; the tile is encoded unless its rows are known."""
+        found, tile = self._reader.encoded(self._tile, self._own, self._progress), self._tile
         self._own = None
-        return found
+        return found[tile.first : tile.first + tile.plan.n_rows]
 
 
 def image_reader(subject: Subject, pool: Pool) -> ImageReader | None:
