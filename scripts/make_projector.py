@@ -126,13 +126,13 @@ def of_gemma3(shape: Shape, out: int) -> Iterator[Tensor]:
 
 
 def of_qwen3vl(shape: Shape, out: int) -> Iterator[Tensor]:
-    joined = 4 * shape.width
+    joined, deep = 4 * shape.width, [number for number in DEEP if number < shape.layers]
     yield from norm("v.post_ln", shape.width)
-    mergers = ["mm.0", "mm.2"], *([f"v.deepstack.{number}.fc{n}" for n in (1, 2)] for number in DEEP)
+    mergers = ["mm.0", "mm.2"], *([f"v.deepstack.{number}.fc{n}" for n in (1, 2)] for number in deep)
     for first, second in mergers:
         yield from product(first, joined, joined)
         yield from product(second, out, joined)
-    for number in DEEP:
+    for number in deep:
         yield from norm(f"v.deepstack.{number}.norm", joined)
 
 

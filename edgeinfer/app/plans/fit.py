@@ -191,13 +191,15 @@ def check_fits(
     still be pulled. Raises DoesNotFit, with the numbers and what would work, for a model too large for this machine, or
     for its disk together with the bundle file that it needs.
     """
+    from edgeinfer.engine.opening.seeing import fetched_projector
     from edgeinfer.errors import EdgeInferError
     from edgeinfer.scheduling.cost import memory
     from edgeinfer.scheduling.machine import topology
 
     available = topology.available_bytes() + freed_bytes
+    projector = fetched_projector(header)
     try:
-        spec, plan = plan_for(header, device=device, n_context=n_context)
+        spec, plan = plan_for(header, device=device, n_context=n_context, projector=projector)
     except EdgeInferError:
         memory.require_fit(memory.MemoryNeed(nbytes, 1, 0, 0, 0), available)
         return None
@@ -205,7 +207,7 @@ def check_fits(
         return None
     if device not in ("auto", "cpu"):
         memory.require_fit(plan.need, available)
-    return _read_in_part(header, spec, plan.need.n_context, nbytes, freed_bytes)
+    return _read_in_part(header, spec, plan.need.n_context, nbytes, freed_bytes, projector)
 
 
 def require_model_file(path: Path) -> Header | None:
@@ -222,6 +224,7 @@ def require_room_beside(path: Path, settings: Settings) -> None:
     Half of the available memory has to stay free: devices are raced while it is loaded, and weights placed partly on
     disk because of a model that is closed soon would remain there.
     """
+    from edgeinfer.engine.opening.seeing import projector_facts
     from edgeinfer.errors import DoesNotFit, UnsupportedModel
     from edgeinfer.scheduling.cost import memory
 
@@ -229,22 +232,32 @@ def require_room_beside(path: Path, settings: Settings) -> None:
     if header is None:
         return
     try:
-        _, plan = plan_for(header, n_context=load.n_context, kv=load.kv)
+        projector, _ = projector_facts(path, header, load)
+        _, plan = plan_for(header, n_context=load.n_context, kv=load.kv, projector=projector)
     except UnsupportedModel:  # another program may run the model
         return
     if load.ram_bytes is not None or memory.missing_bytes(plan.need, plan.available_bytes // 2):
         raise DoesNotFit(f"{path.name} has no room in memory beside the model that is open; close that one first")
 
 
-def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, freed_bytes: int) -> str | None:
+def _read_in_part(
+    header: Header, spec: ModelSpec, n_context: int, nbytes: int, freed_bytes: int, projector: ProjectorFacts | None
+) -> str | None:
     """The maximum speed of a model that does not fit as a whole. Raises DoesNotFit, also if the disk is full."""
-    from edgeinfer.engine.kv.limits import limits_for, memory_for_model
+    from edgeinfer.engine.kv.limits import encoder_bytes, limits_for, memory_for_model
     from edgeinfer.engine.offload.bundle_room import require_room_after_download
-    from edgeinfer.engine.offload.weight_placement import WeightBudget, known_disk, planned_weights, streaming_text
+    from edgeinfer.engine.offload.weight_placement import (
+        CPU,
+        WeightBudget,
+        known_disk,
+        planned_weights,
+        streaming_text,
+    )
 
     name, disk = header.metadata.text("general.name", "the model"), known_disk()
     available = memory_for_model() + freed_bytes if freed_bytes else None
-    kept, _ = planned_weights(spec, header, name, limits_for(n_context, spec=spec), WeightBudget(), disk, available)
+    holding, limits = WeightBudget(encoder_bytes=encoder_bytes(CPU, projector)), limits_for(n_context, spec=spec)
+    kept, _ = planned_weights(spec, header, name, limits, holding, disk, available)
     if kept is None:
         return None
     require_room_after_download(name, nbytes, kept.total_bytes)

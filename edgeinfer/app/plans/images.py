@@ -97,12 +97,11 @@ def found_projector(file: GGUFFile, local: LocalModel, settings: Settings) -> tu
     """
     from edgeinfer.engine.opening.seeing import projector_facts
 
-    load = settings.load
-    if load.device == "auto":
-        load = replace(load, device=CPU)
-    facts, notices = projector_facts(file, load, local.source)
+    facts, notices = projector_facts(local.path, file, settings.load, local.source)
     found = FoundProjector(facts, notices[0] if notices else "")
-    return found, settings if facts is None else replace(settings, load=load)
+    if facts is None or settings.load.device != "auto":
+        return found, settings
+    return found, replace(settings, load=replace(settings.load, device=CPU))
 
 
 def planned_images(projector: FoundProjector, need: MemoryNeed, planned: Planned | None) -> PlannedImages | None:

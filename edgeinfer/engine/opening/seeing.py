@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from edgeinfer.engine.run.evaluators import Subject, open_subject
+from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
-from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.gguf import GGUFFile, Header
 from edgeinfer.models.load import spec_of
 from edgeinfer.models.projector_choice import projectors_of
-from edgeinfer.models.projector_file import ProjectorFacts, open_projector
+from edgeinfer.models.projector_file import ProjectorFacts, facts_of, open_projector
 
 Opened = TypeVar("Opened")
 
@@ -36,21 +37,35 @@ def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subjec
 
 
 def projector_facts(
-    file: GGUFFile, load: LoadOptions, source: str = ""
+    path: Path, header: GGUFFile | Header, load: LoadOptions, source: str = ""
 ) -> tuple[ProjectorFacts | None, tuple[str, ...]]:
-    """What the projector says with which `open_seeing` would open a model's file, from headers alone; and notices.
+    """What the projector says with which `open_seeing` would open a model, from headers alone; and notices.
 
-    None for a model that edgeinfer does not open itself. Raises as `open_seeing` for a projector that options name.
+    The device "auto" counts as the one on which a model is opened that has a projector. Raises as `open_seeing` for a
+    projector that options name.
     """
+    load = replace(load, device=AUTO_DEVICE if load.device == "auto" else load.device)
 
     def facts(beside: Path) -> ProjectorFacts:
         with open_projector(beside) as projector:
             found = projector.facts
-        spec = spec_of(file.metadata, file.tensors, load.n_context, rows=True, adapters=file.adapters)
-        require_partner(found, spec)
+        require_partner(found, spec_of(header.metadata, header.tensors, load.n_context, rows=True))
         return found
 
-    return _first(file.path, load, source, facts)
+    return _first(path, load, source, facts)
+
+
+def fetched_projector(header: Header) -> ProjectorFacts | None:
+    """The projector that would be fetched with a model; None if edgeinfer would not read images with it."""
+    projector = header.projector
+    if projector is None:
+        return None
+    try:
+        found = facts_of(projector.metadata, projector.tensors, "its projector")
+        require_partner(found, spec_of(header.metadata, header.tensors, rows=True))
+    except EdgeInferError:
+        return None
+    return found
 
 
 def _first(

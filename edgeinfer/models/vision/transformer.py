@@ -84,7 +84,7 @@ def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int =
         added = g.hp.bias("v.patch_embd.bias", width) if bias and frame == 0 else None
         g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), added, accumulate=frame > 0))
     if positions:
-        places = g.buffer("positions", width)
+        places = g.buffer("normed", width)
         g.add(HiddenRows(places, width, columns), Add(places, x, width))
 
 
