@@ -192,7 +192,7 @@ class Catalogue:
         with self._lock:
             self._known |= {each.source: each for each in found}
         return tuple(
-            ModelEntry(each.pull_name, each.source, each.quant, each.model.quants[each.quant]) for each in found
+            ModelEntry(each.pull_name, each.source, each.quant, each.model.download_bytes(each.quant)) for each in found
         )
 
     def look(self, entry: ModelEntry) -> HeaderLook:

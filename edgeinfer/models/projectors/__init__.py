@@ -44,6 +44,11 @@ def type_of(metadata: Metadata) -> str | None:
     return LLAVA if found is None and metadata.flag(f"{ARCHITECTURE}.has_llava_projector", False) else found
 
 
+def is_known(kind: str) -> bool:
+    """Whether there is a projector of this type."""
+    return kind in PROJECTORS or any(kind in entry.aliases for entry in PROJECTORS.entries().values())
+
+
 def projector_of(hp: Hyperparameters) -> Projector:
     """The projector of a file. Raises UnsupportedModel with a list, BadGGUF for a file that is no projector."""
     found = type_of(hp.metadata)
