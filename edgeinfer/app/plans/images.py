@@ -81,7 +81,7 @@ class PlannedImages:
 
 @dataclass(frozen=True, slots=True)
 class FoundProjector:
-    """The projector of a model. `unread`: why there is none, though a file beside the model looks like one."""
+    """The projector of a model. `unread`: why images cannot be read, though a file beside the model looks like one."""
 
     facts: ProjectorFacts | None = None
     unread: str = ""
@@ -98,7 +98,7 @@ def found_projector(file: GGUFFile, local: LocalModel, settings: Settings) -> tu
     from edgeinfer.engine.opening.seeing import projector_facts
 
     facts, notices = projector_facts(local.path, file, settings.load, local.source)
-    found = FoundProjector(facts, notices[0] if notices else "")
+    found = FoundProjector(facts, notices[0].removeprefix("images ") if notices else "")
     if facts is None or settings.load.device != "auto":
         return found, settings
     return found, replace(settings, load=replace(settings.load, device=CPU))
