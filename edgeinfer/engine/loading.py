@@ -19,6 +19,7 @@ from typing import Concatenate, ParamSpec
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.engine.kv.limits import (
     context_of,
+    encoder_bytes,
     limits_for,
     limits_on,
     limits_with_states,
@@ -159,10 +160,12 @@ def _with_memory_in_bytes(options: LoadOptions) -> tuple[LoadOptions, tuple[str,
     return replace(options, ram_bytes=ram_bytes), () if share is None else (f"weights may take {share}",)
 
 
-def _holding(options: LoadOptions) -> WeightBudget:
+def _holding(options: LoadOptions, subject: Subject) -> WeightBudget:
     """The weight budget that the options ask for."""
     assert not isinstance(options.ram_bytes, str)
-    return WeightBudget(options.ram_bytes, options.packs, n_sequences=options.parallel or options.n_sessions)
+    n_sequences, projector = options.parallel or options.n_sessions, subject.projector
+    beside = encoder_bytes(options.device, None if projector is None else projector.facts)
+    return WeightBudget(options.ram_bytes, options.packs, n_sequences=n_sequences, encoder_bytes=beside)
 
 
 def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
@@ -200,7 +203,7 @@ def _must_stream(subject: Subject, options: LoadOptions) -> bool:
         return False
     n_context = context_of(subject.spec.n_context_usual, options.n_context)
     limits = limits_for(n_context, options.n_sessions, options.kv, subject.spec)
-    return fit_weights(subject.spec, subject.gguf, limits, _holding(options)).budget_bytes is not None
+    return fit_weights(subject.spec, subject.gguf, limits, _holding(options, subject)).budget_bytes is not None
 
 
 def _start_fastest(subject: Subject, name: str, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
@@ -260,7 +263,7 @@ def _held(
     subject: Subject, name: str, options: LoadOptions, limits: Limits
 ) -> tuple[Subject, Limits, LoadOptions, tuple[str, ...]]:
     """Limits with the weight placement on the cpu; drops the draft model or head if memory has no room for it too."""
-    holding, progress = _holding(options), options.progress
+    holding, progress = _holding(options, subject), options.progress
     if (head := HeadInFile.of(subject)) is not None:
         beside = head.need(options.device, limits, all_stay=False).beside_bytes
     else:
@@ -323,12 +326,12 @@ def _fitting(
         subject, limits, options, more = _held(subject, name, options, limits)
         require_weights_in_memory(name, limits)
         notices += more
-    elif _holding(options).ram_bytes is not None:
+    elif options.ram_bytes is not None:
         raise BadSetting(
             f"only the cpu reads weights from disk while it runs: use --device cpu with --ram, not {options.device}"
         )
     else:
-        sizes = memory_for_model(), _holding(options).n_sequences
+        sizes = memory_for_model(), options.parallel or options.n_sessions
         limits = limits_with_states(options.device, spec, tensors, limits, *sizes)
     if limits.stored is None:
         require_fit(subject.memory_need(options.device, limits), memory_for_model())

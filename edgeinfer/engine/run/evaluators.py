@@ -262,7 +262,7 @@ class Subject:
         if self.spec is None:
             return unknown_need(self.file.metadata, self.file.tensors, limits)
         need, projector = memory_need(device, self.spec, self.file.tensors, limits), self.projector
-        return need if projector is None else with_encoder(need, device, projector.encoder, projector.file.tensors)
+        return need if projector is None else with_encoder(need, device, projector.facts)
 
     def close(self) -> None:
         """Close the files."""

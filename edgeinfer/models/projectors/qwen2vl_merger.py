@@ -27,7 +27,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     transformer.layers(g, transformer.activation_of(hp), *transformer.axial_rope(g.sizes.head_width))
     transformer.norm(g, "v.post_ln", out="x")
     joined, width = n * g.sizes.width, hp.integer(f"{KEYS}projection_dim")
-    last = transformer.begun_projection(hp, n_most, joined, width)
+    last = transformer.begun_projection(hp, n_most // n, joined, width)
     native.merger(last, "joined", "x", ("mm.0", "mm.2"), joined, width)
 
     def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
