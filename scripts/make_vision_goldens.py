@@ -69,7 +69,8 @@ def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
     processor = getattr(transformers, name)(**options)
     processor.save_pretrained(folder)
     for file, held in case.files.items():
-        (folder / file).write_text(json.dumps(held))
+        own = folder / file
+        own.write_text(json.dumps((json.loads(own.read_text()) if own.exists() else {}) | held))
     made = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
     rename(folder / "model.safetensors", case.renamed)
     return made, processor

@@ -1,7 +1,8 @@
 """LFM2-VL: SigLIP 2 on images of any shape, pixel unshuffle, two products. Source: arXiv 2511.23404.
 
-An image of up to about 512 x 1024 pixels is resized to whole blocks of patches. A larger one is cut into tiles, followed by
-the whole image in one more. Sizes and numbers of tiles are those of the published processors; files have none.
+An image of up to about 512 x 1024 pixels is resized to whole blocks of patches. A larger one is cut into tiles,
+followed by the whole image in one more. Sizes and numbers of tiles are those of the published processors; files have
+none.
 """
 
 from __future__ import annotations

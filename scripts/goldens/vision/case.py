@@ -42,7 +42,7 @@ class Case:
     """How often each pixel of a smaller picture is repeated down and across, so that the golden file stays small."""
     tolerance: float = 1e-3
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Further files of the checkpoint that the converter reads, as JSON."""
+    """Further files of the checkpoint, or further keys of files, as JSON."""
     speaker: tuple[str, dict[str, Any]] | None = None
     """The class that makes prompts with images, and its options; None: prompts are not judged."""
     asked: dict[str, Any] = field(default_factory=dict)
