@@ -51,5 +51,9 @@ class Case:
     """The token that stands for a row."""
     prompt: str = "the cat <image> sat on the mat"
     """A prompt with one image, as chat templates write it."""
+    keys: dict[str, int] = field(default_factory=dict)
+    """Further keys of the projector file."""
+    prepare: Callable[[Any], None] | None = None
+    """Fills what a random model has besides weights."""
     projector: Callable[[Any, Path], None] | None = None
     """Writes the projector file of a model, where llama.cpp's converter writes none."""
