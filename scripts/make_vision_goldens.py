@@ -71,6 +71,9 @@ def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
     name, options = case.processor
     processor = getattr(transformers, name)(**options)
     processor.save_pretrained(folder)
+    if case.architecture:
+        config.architectures = [case.architecture]
+        config.save_pretrained(folder)
     for file, held in case.files.items():
         own = folder / file
         own.write_text(json.dumps((json.loads(own.read_text()) if own.exists() else {}) | held))
@@ -142,7 +145,9 @@ def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
             if case.speaker is not None:
                 found |= answered(case, model, processor, folder, pixels, str(number))
         np.savez_compressed(data / f"{case.name}.npz", **found)
-        converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, case.options)
+        if case.has_text:
+            options = (*case.options, *case.text_options)
+            converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, options)
         out = data / f"mmproj-{case.name}.gguf"
         if case.projector is not None:
             case.projector(model, out)

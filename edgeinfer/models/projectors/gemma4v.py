@@ -24,11 +24,11 @@ from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.images.patches import block_order, patches_of
 from edgeinfer.models.images.resizing import rescaled, resized
+from edgeinfer.models.images.sizes import gemma4_size
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
@@ -41,6 +41,7 @@ from edgeinfer.models.vision.encoder import (
     TilePlan,
     averaged_neighbours,
 )
+from edgeinfer.models.vision.native import grid_axes
 from edgeinfer.models.vision.transformer import CACHE, KEYS
 
 BEFORE, AFTER = "<|image>", "<image|>"
@@ -75,8 +76,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         down, across = grid = plan.tiles[0].grid
         image = np.float32(2) * (rescaled(resized(pixels, (down * patch, across * patch), "bicubic")) - np.float32(0.5))
         order = block_order(grid, block)
-        axes = np.stack([np.zeros_like(order), order // across, order % across], axis=1).astype(np.int32)
-        return [TileInput(patches_of(image, patch)[order], axes)]
+        return [TileInput(patches_of(image, patch)[order], grid_axes(grid)[order])]
 
     return ImageEncoder(
         trunk=transformer.end(g),
@@ -84,7 +84,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         n_most=n_most,
         width=out,
         placeholder=r"<\|image\|>",
-        plan=lambda size: _plan(size, patch * block, block, n_rows),
+        plan=lambda size: _plan(size, patch, block, n_rows),
         tiles=tiles,
         joined=lambda rows, grid: averaged(rows, grid) * root,
         positions=(_table(hp, width), lambda table, grid: _positions(table, grid)[block_order(grid, block)]),
@@ -113,10 +113,7 @@ def _attention(g: ModelGraph) -> None:
     sizes, prefix = g.sizes, g.prefix
     width, own, epsilon = sizes.width, sizes.head_width, sizes.epsilon
     axes = AxisPermutation(own)
-    quarter = own // 4
-    frequencies = tuple(BASE ** (-2 * pair / (own // 2)) for pair in range(quarter))
-    table = RopeTable(BASE, own, given=frequencies * 2)
-    sections = RopeSections(0, quarter, quarter)
+    table, sections = transformer.axial_rope(own, BASE)
     counts = {"query": sizes.heads, "key": sizes.kv_heads, "value": sizes.kv_heads}
     for name, count in counts.items():
         tensor, order = f"{prefix}attn_{name[0]}", None if name == "value" else axes
@@ -184,16 +181,11 @@ def _positions(table: Floats, grid: Size) -> Floats:
     return (table[None, :across] + table[half : half + down, None]).reshape(down * across, -1)
 
 
-def _plan(size: Size, step: int, block: int, n_most: int) -> ImagePlan:
-    """The one tile of an image: as large as `n_most` rows of step x step pixels allow, its shape kept."""
-    height, width = size
-    grown = math.sqrt(n_most * step**2 / (height * width))
-    down, across = math.floor(grown * height / step), math.floor(grown * width / step)
-    if not down:
-        down, across = 1, min(width // height, n_most)
-    elif not across:
-        down, across = min(height // width, n_most), 1
-    return ImagePlan((TilePlan((down * block, across * block), down * across),), (BEFORE, 0, AFTER))
+def _plan(size: Size, patch: int, block: int, n_most: int) -> ImagePlan:
+    """The one tile of an image: as large as `n_most` rows allow, its shape kept."""
+    height, width = gemma4_size(size, patch, block, n_most)
+    tile = TilePlan((height // patch, width // patch), height * width // (patch * block) ** 2)
+    return ImagePlan((tile,), (BEFORE, 0, AFTER))
 
 
 PROJECTOR = Projector(build)

@@ -10,12 +10,12 @@ from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.images.patches import patches_of, tiles_of
-from edgeinfer.models.images.resizing import normalised, resized
+from edgeinfer.models.images.patches import patches_of
+from edgeinfer.models.images.resizing import normalised
+from edgeinfer.models.images.tiling import closest_grid, internvl_tiles
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.class_token import TokensOfGrid
-from edgeinfer.models.vision.closest_grid import closest_grid
 from edgeinfer.models.vision.encoder import (
     ImageEncoder,
     ImagePlan,
@@ -56,12 +56,12 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     join = joined_neighbours(block * block)
 
     def plan(size: Size) -> ImagePlan:
-        down, across = closest_grid(size, side, n_tiles)
+        down, across = closest_grid(size, side, *n_tiles)
         count = down * across + (down * across > 1)
         return ImagePlan((tile,) * count, (BEFORE, *range(count), AFTER))
 
     def tiles(pixels: Pixels, _: ImagePlan) -> list[TileInput]:
-        cut = _cut(pixels, side, n_tiles)
+        cut = internvl_tiles(pixels, side, *n_tiles)
         return [TileInput(tokens.input_rows(patches_of(normalised(each, mean, deviation), patch))) for each in cut]
 
     return ImageEncoder(
@@ -87,13 +87,6 @@ def _n_tiles(hp: Hyperparameters) -> tuple[int, int]:
     if least > most:
         raise BadGGUF(f"{hp.architecture}.{KEYS}preproc_min_tiles is {least}, and preproc_max_tiles {most}")
     return least, most
-
-
-def _cut(pixels: Pixels, side: int, n_tiles: tuple[int, int]) -> list[Pixels]:
-    """The tiles of an image; then, if there are several, the whole image in one."""
-    down, across = closest_grid(pixels.shape[:2], side, n_tiles)
-    cut = list(tiles_of(resized(pixels, (down * side, across * side), "bicubic"), (side, side)))
-    return [*cut, resized(pixels, (side, side), "bicubic")] if len(cut) > 1 else cut
 
 
 PROJECTOR = Projector(build)

@@ -12,16 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats, Int32s
-
-Pixels = NDArray[np.uint8]
-"""RGB: uint8[height, width, 3]."""
-Size = tuple[int, int]
-"""Height and width."""
+from edgeinfer.models.images.resizing import Pixels as Pixels
+from edgeinfer.models.images.resizing import Size as Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +33,29 @@ class TilePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TilePart:
+    """Rows `first` to before `stop` of a tile, where texts stand between its rows."""
+
+    tile: int
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
 class ImagePlan:
     """What an image of some size becomes: its tiles, and what stands for it in a prompt.
 
-    `parts`: texts, in which special tokens are spelled, and numbers of tiles, whose rows stand there.
+    `parts`: texts, in which special tokens are spelled, and numbers of tiles or parts of them, whose rows stand there.
     """
 
     tiles: tuple[TilePlan, ...]
-    parts: tuple[str | int, ...]
+    parts: tuple[str | int | TilePart, ...]
 
     @property
     def n_rows(self) -> int:
         """Rows of all tiles."""
-        return sum(self.tiles[part].n_rows for part in self.parts if isinstance(part, int))
+        parts = (part for part in self.parts if not isinstance(part, str))
+        return sum(self.tiles[part].n_rows if isinstance(part, int) else part.stop - part.first for part in parts)
 
 
 @dataclass(frozen=True, slots=True)

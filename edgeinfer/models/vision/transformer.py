@@ -13,7 +13,7 @@ from math import isqrt
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.operands import PagedKV, Rows, Weight
+from edgeinfer.graph.operands import PagedKV, RopePermutation, Rows, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
@@ -44,7 +44,7 @@ def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_widt
     if not head_width and own * heads != width:
         raise BadGGUF(f"{hp.architecture}.{KEYS}attention.head_count is {heads}, and the width {width}")
     kv_heads = hp.integer(f"{KEYS}attention.head_count_kv", heads)
-    layer = LayerSizes(heads, kv_heads, hp.integer(f"{KEYS}feed_forward_length"), own, own, own)
+    layer = LayerSizes(heads, kv_heads, _ffn_width(hp, width), own, own, own)
     return Sizes(
         n_layers=n_layers,
         width=width,
@@ -61,6 +61,14 @@ def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_widt
         layers=(layer,) * n_layers,
         norms=norms,
     )
+
+
+def _ffn_width(hp: Hyperparameters, width: int) -> int:
+    """The width of feed-forward branches; Qwen2-VL's files name another one, and older converters none."""
+    info = hp.tensors.get("v.blk.0.ffn_up.weight")
+    if info is None or len(info.shape) != 2:
+        return hp.integer(f"{KEYS}feed_forward_length")
+    return info.shape[1] if info.shape[0] == width else info.shape[0]
 
 
 def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int = 1, bias: bool = True) -> None:
@@ -92,7 +100,7 @@ def norm(g: ModelGraph, tensor: str, source: str = "x", out: str = "normed", wid
 def _norm(
     g: ModelGraph, source: str, out: str, weight: Weight, bias: Weight | None, width: int, groups: int = 1
 ) -> LayerNorm | RMSNorm:
-    if g.sizes.norms == "rms":
+    if g.sizes.norms == "rms" and bias is None:
         return RMSNorm(source, out, weight, width, g.sizes.epsilon, groups)
     return LayerNorm(source, out, weight, bias, width, g.sizes.epsilon, groups)
 
@@ -104,8 +112,13 @@ def attention(
     *,
     scale: float | None = None,
     out: str = "x",
+    spans: bool = False,
+    paired: bool = False,
 ) -> None:
-    """Attention of all patches to all; reads `normed`."""
+    """Attention of all patches to all, or, with `spans`, to those that a pass states for each; reads `normed`.
+
+    `paired`: the two numbers that a rotary embedding turns follow one another.
+    """
     sizes, prefix = g.sizes, g.prefix
     width, own = sizes.width, sizes.head_width
     counts = {"query": sizes.heads, "key": sizes.kv_heads, "value": sizes.kv_heads}
@@ -117,8 +130,9 @@ def attention(
         )
         n_rows = total if fused else count * own
         buffer = g.buffer(name, count * own, heads=count)
-        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows)
-        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows)))
+        order = RopePermutation(own, own) if paired and name != "value" else None
+        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows, order)
+        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows, order)))
         start += count * own
     for name in ("query", "key"):
         _norm_heads(g, name, f"{prefix}attn_{name[0]}_norm", counts[name])
@@ -127,7 +141,8 @@ def attention(
     g.add(StoreKV("key", "value", CACHE, sizes.kv_heads, own, own))
     attended = g.buffer("attended", sizes.heads * own, heads=sizes.heads)
     scale = own**-0.5 if scale is None else scale
-    g.add(Attention("query", attended, CACHE, sizes.heads, sizes.kv_heads, own, own, scale, causal=False))
+    heads = sizes.heads, sizes.kv_heads
+    g.add(Attention("query", attended, CACHE, *heads, own, own, scale, causal=False, spans=spans))
     tensor = f"{prefix}attn_out"
     weight = g.hp.matrix(f"{tensor}.weight", (width, sizes.heads * own))
     g.add(MatMul(attended, g.buffer(out, width), weight, g.hp.bias(f"{tensor}.bias", width), accumulate=out == "x"))
@@ -178,13 +193,45 @@ def layers(
     n_layers: int = 0,
 ) -> None:
     """Pre-normed layers, all or the first `n_layers`."""
-    g.cache(PagedKV(g.sizes.kv_heads, g.sizes.head_width, g.sizes.head_width))
+    shared_cache(g)
     for number in range(n_layers or g.sizes.n_layers):
-        g.stage(f"blk.{number}", f"v.blk.{number}.")
-        norm(g, f"{g.prefix}ln1")
-        _add_scaled(g, "ls1", lambda out: attention(g, rope, sections, out=out))
-        norm(g, f"{g.prefix}ln2")
-        _add_scaled(g, "ls2", lambda out: feed_forward(g, activation, out))
+        layer(g, number, activation, rope, sections)
+
+
+def shared_cache(g: ModelGraph) -> None:
+    """The KV cache of all layers."""
+    g.cache(PagedKV(g.sizes.kv_heads, g.sizes.head_width, g.sizes.head_width))
+
+
+def layer(
+    g: ModelGraph,
+    number: int,
+    activation: Activation,
+    rope: RopeTable | None = None,
+    sections: RopeSections | None = None,
+    *,
+    spans: bool = False,
+    paired: bool = False,
+) -> None:
+    """A pre-normed layer as a stage. `spans`, `paired`: as `attention` has them."""
+    g.stage(f"blk.{number}", f"v.blk.{number}.")
+    norm(g, f"{g.prefix}ln1")
+    _add_scaled(g, "ls1", lambda out: attention(g, rope, sections, out=out, spans=spans, paired=paired))
+    norm(g, f"{g.prefix}ln2")
+    _add_scaled(g, "ls2", lambda out: feed_forward(g, activation, out))
+
+
+def axial_rope(head_width: int, base: float = 10000.0, shift: float = 0.0) -> tuple[RopeTable, RopeSections]:
+    """A rotary embedding whose first pairs turn by the row of a patch and the others by its column.
+
+    Both have the same frequencies, or, with a `shift`, those of columns are so far between those of rows. Raises
+    BadGGUF for heads that cannot be cut so.
+    """
+    if head_width % 4:
+        raise BadGGUF(f"heads are {head_width} wide; a rotary embedding over two axes needs a multiple of 4")
+    n_pairs = head_width // 4
+    frequencies = tuple(base ** -((pair + own) / n_pairs) for own in (0.0, shift) for pair in range(n_pairs))
+    return RopeTable(base, head_width, given=frequencies), RopeSections(0, n_pairs, n_pairs)
 
 
 def _add_scaled(g: ModelGraph, factors: str, branch: Callable[[str], None]) -> None:

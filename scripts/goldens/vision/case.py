@@ -45,6 +45,12 @@ class Case:
     """Further files of the checkpoint, or further keys of files, as JSON."""
     speaker: tuple[str, dict[str, Any]] | None = None
     """The class that makes prompts with images, and its options; None: prompts are not judged."""
+    text_options: tuple[str, ...] = ()
+    """Options of the converter for the model alone."""
+    has_text: bool = True
+    """Whether the converter makes a model of it, beside the projector file."""
+    architecture: str = ""
+    """The name of the architecture in published files, where that of transformers differs."""
     asked: dict[str, Any] = field(default_factory=dict)
     """Further arguments of a call of it."""
     image_token: str = "<image>"
