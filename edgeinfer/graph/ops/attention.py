@@ -37,8 +37,8 @@ class Attention(Op):
     vector, by the bucket of the distance and the head (Raffel et al., arXiv 1910.10683). Where a pass states budgets,
     layers without a window attend to a part of the positions (`graph.budget`). `block_budget`: blocks of a prompt
     attend to about that many positions (`graph.block_choice`). `spans`: where a pass states spans, a token sees the
-    positions of its own, later ones too; a window limits the first of them. Without any it sees what `causal` says. `precision`:
-    what is enough.
+    positions of its own, later ones too; a window limits the first of them. Without any it sees what `causal` says.
+    `precision`: what is enough.
     """
 
     query: str
