@@ -7,6 +7,7 @@ a block follow one another, and the positions of patches and of rows along three
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,10 @@ PATCHES_MOST = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """How large an image is made: multiples of `patch` x `block` pixels, with `least` to `most` pixels in all."""
+    """How large an image is made: multiples of `patch` x `block` pixels, with `least` to `most` pixels in all.
+
+    `enlarged`: what is done to the size of small images before that.
+    """
 
     patch: int
     block: int
@@ -40,15 +44,22 @@ class Resolution:
     most: int
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
+    enlarged: Callable[[Size, int], Size] = lambda size, _: size
 
     @classmethod
-    def of(cls, hp: Hyperparameters, least_tokens: int, block: int = 2) -> Resolution:
+    def of(
+        cls,
+        hp: Hyperparameters,
+        least_tokens: int,
+        enlarged: Callable[[Size, int], Size] = lambda size, _: size,
+        block: int = 2,
+    ) -> Resolution:
         """That of a file; `least_tokens`: fewest rows if it does not say. Raises BadGGUF."""
         patch, block = hp.integer(f"{KEYS}patch_size"), hp.integer(f"{KEYS}spatial_merge_size", block)
         per_token = (patch * block) ** 2
         least = hp.integer(f"{KEYS}image_min_pixels", least_tokens * per_token)
         most = hp.integer(f"{KEYS}image_max_pixels", MOST_TOKENS * per_token)
-        found = cls(patch, block, least, most, *normalisation(hp))
+        found = cls(patch, block, least, most, *normalisation(hp), enlarged)
         if not least <= most or found.n_most > PATCHES_MOST:
             raise BadGGUF(f"images have {least} to {most} pixels and patches of {patch}; up to {PATCHES_MOST} may be")
         return found
@@ -61,7 +72,8 @@ class Resolution:
 
     def grid(self, size: Size) -> Size:
         """Patches down and across. Raises BadImage for shapes that are too long."""
-        height, width = multiples_within(size, self.patch * self.block, self.least, self.most)
+        edge = self.patch * self.block
+        height, width = multiples_within(self.enlarged(size, edge), edge, self.least, self.most)
         return height // self.patch, width // self.patch
 
     def plan(self, size: Size) -> ImagePlan:
