@@ -28,6 +28,12 @@ def stretched(table: Floats, grid: Size) -> Floats:
     return _summed(table, _between(side, grid[0]), _between(side, grid[1]))
 
 
+def linear(table: Floats, grid: Size) -> Floats:
+    """The same without antialiasing (PaddleOCR-VL)."""
+    side = math.isqrt(len(table))
+    return _summed(table, _linear(side, grid[0]), _linear(side, grid[1]))
+
+
 def cubic(table: Floats, grid: Size) -> Floats:
     """The same by cubic convolution (Keys 1981) with a = -0.75, each from the 16 nearest."""
     side = math.isqrt(len(table))
@@ -54,6 +60,12 @@ def _between(n_in: int, n_out: int) -> Floats:
     """The same from the first to the last: float32[n_out, n_in]."""
     places = np.arange(n_out, dtype=np.float32) * np.float32(n_in - 1) / np.float32(max(n_out - 1, 1))
     return np.maximum(0, 1 - np.abs(places[:, None] - np.arange(n_in, dtype=np.float32)))
+
+
+def _linear(n_in: int, n_out: int) -> Floats:
+    """The same between the two nearest; what is beyond the edges is as the edge."""
+    places = (np.arange(n_out, dtype=np.float32) + np.float32(0.5)) * np.float32(n_in / n_out) - np.float32(0.5)
+    return np.maximum(0, 1 - np.abs(np.clip(places, 0, n_in - 1)[:, None] - np.arange(n_in, dtype=np.float32)))
 
 
 def _cubic(n_in: int, n_out: int) -> Floats:
