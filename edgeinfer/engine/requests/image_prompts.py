@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, Piece, PromptRows
+from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, LateRows
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.models.images.image import Image, ImageSource
 from edgeinfer.models.text import Message
@@ -81,13 +81,12 @@ class NamedImage:
 class Sight:
     """How a model is given images. `placeholder`: what chat templates write for one, a regular expression.
 
-    `named`: plans an image; raises BadImage. `rows`: the rows of tiles, in order; raises BadImage, DoesNotFit,
-    EngineClosed.
+    `named`: plans an image; raises BadImage. `rows`: the rows of tiles, in order; raises BadImage.
     """
 
     placeholder: re.Pattern[str]
     named: Callable[[Image], NamedImage]
-    rows: Callable[[Sequence[NamedTile], Progress], list[PromptRows]]
+    rows: Callable[[Sequence[NamedTile], Progress], list[LateRows]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +193,7 @@ def with_marks(images: PlacedImages) -> PlacedImages:
 
 def with_rows(
     prompt: Sequence[int], images: Sequence[Image], sight: Sight | None, progress: Progress
-) -> list[Piece] | None:
+) -> list[int | LateRows] | None:
     """A prompt with the rows of its images in place of their names; None if it has none. Raises as `Sight.rows`."""
     if sight is None or not images or all(token >= 0 for token in prompt):
         return None
@@ -202,7 +201,7 @@ def with_rows(
     known = {piece.names[0]: piece for piece in pieces_of if not isinstance(piece, str)}
     tiles = [known[token] for token in prompt if token in known]
     rows = iter(sight.rows(tiles, progress))
-    pieces: list[Piece] = []
+    pieces: list[int | LateRows] = []
     at = 0
     while at < len(prompt):
         tile = known.get(prompt[at])
