@@ -48,12 +48,10 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
         order, spans = windows((grid[0] // block, grid[1] // block), side)
-        patches, axes = (
-            each.reshape(len(order), block**2, -1)[order].reshape(len(each), -1)
-            for each in (resolution.patches(pixels, grid), resolution.axes(grid))
-        )
+        members = (order[:, None] * block**2 + np.arange(block**2)).reshape(-1)
         first, last = spans.T * block**2
         spans = np.repeat(np.stack([first, last + block**2 - 1], axis=1), block**2, axis=0)
+        patches, axes = resolution.patches(pixels, grid)[members], resolution.axes(grid)[members]
         return [TileInput(patches, axes, spans.astype(np.int32))]
 
     def read(rows: Floats, grid: Size) -> Floats:

@@ -59,13 +59,19 @@ def _weights(n_in: int, n_out: int) -> Floats:
 def _between(n_in: int, n_out: int) -> Floats:
     """The same from the first to the last: float32[n_out, n_in]."""
     places = np.arange(n_out, dtype=np.float32) * np.float32(n_in - 1) / np.float32(max(n_out - 1, 1))
-    return np.maximum(0, 1 - np.abs(places[:, None] - np.arange(n_in, dtype=np.float32)))
+    return _hats(places, n_in)
 
 
 def _linear(n_in: int, n_out: int) -> Floats:
     """The same between the two nearest; what is beyond the edges is as the edge."""
     places = (np.arange(n_out, dtype=np.float32) + np.float32(0.5)) * np.float32(n_in / n_out) - np.float32(0.5)
-    return np.maximum(0, 1 - np.abs(np.clip(places, 0, n_in - 1)[:, None] - np.arange(n_in, dtype=np.float32)))
+    return _hats(np.clip(places, 0, n_in - 1), n_in)
+
+
+def _hats(places: Floats, n_in: int) -> Floats:
+    """The share of each of `n_in` positions in each place between them."""
+    shares: Floats = np.maximum(1 - np.abs(places[:, None] - np.arange(n_in, dtype=np.float32)), np.float32(0))
+    return shares
 
 
 def _cubic(n_in: int, n_out: int) -> Floats:
