@@ -106,7 +106,7 @@ def test_an_image_is_encoded_once(judged: Judged) -> None:
 
 def test_an_image_on_disk_is_not_encoded_again(judged: Judged, home: Path) -> None:
     messages = judged.messages(0)
-    messages[0]["content"].append({"type": "text", "text": " and then the dog" * 20})  # type: ignore[attr-defined]
+    messages[0]["content"].append({"type": "text", "text": " and then the dog" * 50})  # type: ignore[attr-defined]
     found = []
     for _ in range(2):
         with judged.opened(keeps=True) as llm:

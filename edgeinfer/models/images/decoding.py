@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 20
 """Size of the largest file."""
 MOST_PIXELS = 50_000_000
-"""Most pixels: cameras of phones have 48 million."""
+"""Most pixels of an image: cameras of phones have 48 million. Decoding takes 7 to 9 bytes for each."""
+MOST_WEBP_PIXELS = 24_000_000
+"""The same of WebP, whose decoder takes 16 bytes for each."""
 HEADER_BYTES, HEADER_READS = 16 << 20, 20_000
 """What a decoder may read before it knows the size; real files have up to some megabytes of metadata there."""
 TIFF_HEADER_BYTES = 2 << 20
@@ -87,7 +89,7 @@ def header_of(data: bytes, name: str) -> ImageHeader:
     n_bytes = {"WEBP": MOST_BYTES, "AVIF": MOST_BYTES, "TIFF": TIFF_HEADER_BYTES}.get(form, HEADER_BYTES)
     with _guarded(name), _opened(data, form, n_bytes, HEADER_READS) as image:
         size, orientation = image.size, UPRIGHT
-        require_size(size, name)
+        require_size(size, name, MOST_WEBP_PIXELS if form == "WEBP" else MOST_PIXELS)
         if form == "TIFF":  # whose decoder applies the orientation
             _require_tiles(image, name)
         else:
@@ -112,16 +114,18 @@ def pixels_of(image: PillowImage, name: str) -> Pixels:
         return _rgb(image, orientation)
 
 
-def require_size(size: tuple[int, int], name: str) -> None:
+def require_size(size: tuple[int, int], name: str, most: int = MOST_PIXELS) -> None:
     """Raises BadImage for an image without pixels or with too many. `size`: width and height."""
     width, height = size
     if width < 1 or height < 1:
         raise BadImage(f"{name} has no pixels")
     if max(width, height) > MOST_ALONG:
         raise BadImage(f"{name} has {width} x {height} pixels; images may have up to {MOST_ALONG} along an edge")
-    if width * height > MOST_PIXELS:
-        own, most = f"{width * height / 1e6:.0f} million", MOST_PIXELS // 1_000_000
-        raise BadImage(f"{name} has {width} x {height} pixels, {own}; images may have up to {most} million")
+    if width * height > most:
+        own = f"{width * height / 1e6:.0f} million"
+        raise BadImage(
+            f"{name} has {width} x {height} pixels, {own}; such images may have up to {most // 1_000_000} million"
+        )
 
 
 class _ReadTooMuch(Exception):

@@ -12,16 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats, Int32s
-
-Pixels = NDArray[np.uint8]
-"""RGB: uint8[height, width, 3]."""
-Size = tuple[int, int]
-"""Height and width."""
+from edgeinfer.models.images.resizing import Pixels as Pixels
+from edgeinfer.models.images.resizing import Size as Size
 
 
 @dataclass(frozen=True, slots=True)

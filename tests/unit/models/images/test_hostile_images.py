@@ -148,7 +148,10 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "text": (lambda: b"hello", "is no known image"),
     "postscript": (lambda: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is no known image"),
     "one byte of png": (lambda: b"\x89PNG\r\n\x1a\n", "cannot be decoded"),
-    "png of 100 megapixels": (lambda: png(10_000, 10_000, pixels=zeros(10_001 * 10_000)), "100 million; images may"),
+    "png of 100 megapixels": (
+        lambda: png(10_000, 10_000, pixels=zeros(10_001 * 10_000)),
+        "100 million; such",
+    ),
     "png of 2^31 pixels along an edge": (lambda: png(2**31 - 1, 2**31 - 1), "cannot be decoded|million"),
     "png of one long row": (lambda: png(2_000_000, 1), "65535 along an edge"),
     "png without height": (lambda: png(7, 0), "no pixels|cannot be decoded"),
