@@ -6,8 +6,6 @@ rows where the file does not say; published processors allow up to 7500.
 
 from __future__ import annotations
 
-import re
-
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
@@ -20,11 +18,12 @@ from edgeinfer.models.images.patches import block_order
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, Size, TileInput
-from edgeinfer.models.vision.native import Resolution
+from edgeinfer.models.vision.native import Marks, Resolution
 from edgeinfer.models.vision.positions import cubic
 from edgeinfer.models.vision.transformer import KEYS
 
 LEAST_TOKENS = 8
+MARKS = Marks("<|begin_of_image|>", "<|image|>", "<|end_of_image|>")
 TABLE = "v.position_embd.weight"
 
 
@@ -58,8 +57,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         projection=_projection(hp, n_most, own * n, width),
         n_most=n_most,
         width=width,
-        placeholder=re.escape("<|image|>"),
-        plan=resolution.plan,
+        placeholder=MARKS.placeholder,
+        plan=lambda size: resolution.plan(size, MARKS),
         tiles=tiles,
         joined=joined,
         positions=(transformer.square_table(hp, own), positions) if TABLE in hp.tensors else None,

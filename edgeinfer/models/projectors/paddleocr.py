@@ -5,8 +5,6 @@ Source: arXiv 2510.14528. Files say how many pixels an image has: 147,456 to 2,3
 
 from __future__ import annotations
 
-import re
-
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
@@ -14,11 +12,12 @@ from edgeinfer.models.images.patches import block_order
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
 from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, Size, TileInput, joined_neighbours
-from edgeinfer.models.vision.native import Resolution
+from edgeinfer.models.vision.native import Marks, Resolution
 from edgeinfer.models.vision.positions import linear
 from edgeinfer.models.vision.transformer import KEYS
 
 LEAST_TOKENS = 188
+MARKS = Marks("<|IMAGE_START|>", "<|IMAGE_PLACEHOLDER|>", "<|IMAGE_END|>")
 EPSILON = 1e-5
 """Of the norm before blocks are joined, whatever that of the layers is."""
 
@@ -51,8 +50,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         projection=transformer.end(last, width=width),
         n_most=n_most,
         width=width,
-        placeholder=re.escape("<|IMAGE_PLACEHOLDER|>"),
-        plan=resolution.plan,
+        placeholder=MARKS.placeholder,
+        plan=lambda size: resolution.plan(size, MARKS),
         tiles=tiles,
         joined=joined_neighbours(n),
         positions=(transformer.square_table(hp, own), positions),

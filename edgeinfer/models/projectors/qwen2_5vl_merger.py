@@ -7,8 +7,6 @@ where the file does not say: the defaults of the processor's class; published on
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,8 +61,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         projection=transformer.end(last, width=width),
         n_most=n_most,
         width=width,
-        placeholder=re.escape("<|image_pad|>"),
-        plan=resolution.plan,
+        placeholder=native.QWEN_MARKS.placeholder,
+        plan=lambda size: resolution.plan(size, native.QWEN_MARKS),
         tiles=tiles,
         joined=read,
     )

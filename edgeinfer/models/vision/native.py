@@ -7,6 +7,7 @@ a block follow one another, and the positions of patches and of rows along three
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,24 @@ MOST_TOKENS = 1280
 whose encoding takes a CPU minutes and gigabytes."""
 PATCHES_MOST = 1 << 16
 """Most patches that a file may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The special tokens before an image, in place of its rows, and after it."""
+
+    begin: str
+    image: str
+    end: str
+
+    @property
+    def placeholder(self) -> str:
+        """The pattern of what templates write: all three, or that in place of the rows alone."""
+        begin, image, end = map(re.escape, (self.begin, self.image, self.end))
+        return f"(?:{begin})?{image}(?:{end})?"
+
+
+QWEN_MARKS = Marks("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +95,11 @@ class Resolution:
         height, width = multiples_within(self.enlarged(size, edge), edge, self.least, self.most)
         return height // self.patch, width // self.patch
 
-    def plan(self, size: Size) -> ImagePlan:
+    def plan(self, size: Size, marks: Marks) -> ImagePlan:
         """An image as one tile whose rows have positions along axes. Raises as `grid`."""
         grid = self.grid(size)
         axes = grid_axes((grid[0] // self.block, grid[1] // self.block))
-        return ImagePlan((TilePlan(grid, len(axes), axes),), (0,))
+        return ImagePlan((TilePlan(grid, len(axes), axes),), (marks.begin, 0, marks.end))
 
     def patches(self, pixels: Pixels, grid: Size) -> Floats:
         """The patches of an image: float32[N, 3 * patch * patch]."""

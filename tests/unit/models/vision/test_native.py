@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from edgeinfer.engine.requests.prompt_rows import MixedPrompt, PromptRows
 from edgeinfer.errors import BadImage
 from edgeinfer.graph.step import Inputs
-from edgeinfer.models.vision.native import MOST_TOKENS, Resolution
+from edgeinfer.models.vision.native import MOST_TOKENS, QWEN_MARKS, Resolution
 
 PER_TOKEN = 28 * 28
 QWEN = Resolution(14, 2, 4 * PER_TOKEN, MOST_TOKENS * PER_TOKEN, (0.5,) * 3, (0.5,) * 3)
@@ -19,12 +20,18 @@ QWEN = Resolution(14, 2, 4 * PER_TOKEN, MOST_TOKENS * PER_TOKEN, (0.5,) * 3, (0.
 @pytest.mark.parametrize("size", [(1, 1), (20, 4000), (4000, 20), (3024, 4032), (6000, 8000), (57, 3), (700, 900)])
 def test_no_image_has_more_patches_than_were_planned_for(size: tuple[int, int]) -> None:
     for resolution in (QWEN, replace(QWEN, most=20 * PER_TOKEN), replace(QWEN, least=64 * PER_TOKEN)):
-        plan = resolution.plan(size)
+        plan = resolution.plan(size, QWEN_MARKS)
         (tile,) = plan.tiles
         down, across = tile.grid
         assert down % 2 == across % 2 == 0
         assert 0 < down * across == 4 * tile.n_rows <= resolution.n_most
         assert plan.n_rows == tile.n_rows
+
+
+def test_marks_around_an_image_are_there_once() -> None:
+    for written in ("<|vision_start|><|image_pad|><|vision_end|>", "<|image_pad|>"):
+        assert re.split(f"({QWEN_MARKS.placeholder})", f"a {written} b") == ["a ", written, " b"]
+    assert QWEN.plan((56, 56), QWEN_MARKS).parts == ("<|vision_start|>", 0, "<|vision_end|>")
 
 
 def test_an_image_within_the_limits_keeps_its_size() -> None:
@@ -34,7 +41,7 @@ def test_an_image_within_the_limits_keeps_its_size() -> None:
 
 def test_a_strip_is_refused() -> None:
     with pytest.raises(BadImage, match="200 times"):
-        QWEN.plan((2, 402))
+        QWEN.plan((2, 402), QWEN_MARKS)
 
 
 def test_patches_of_a_block_follow_one_another() -> None:
@@ -50,7 +57,7 @@ def test_positions_go_on_after_the_largest_of_an_image() -> None:
     """The example of Qwen2-VL's paper, with two images."""
     pieces: list[int | PromptRows] = [7, 7]
     for size in ((56, 84), (112, 56)):
-        (tile,) = QWEN.plan(size).tiles
+        (tile,) = QWEN.plan(size, QWEN_MARKS).tiles
         pieces += [PromptRows(np.ones((tile.n_rows, 8), np.float32), tile.axes), 8]
     axes = MixedPrompt.of(pieces, Inputs(row_width=8, axes=True), 64).axes
     assert axes is not None
