@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 MOST_STATE_BYTES = 256 << 20
 """Bytes for states and checkpoints, unless FEWEST_STATES need more."""
@@ -52,6 +53,17 @@ class RopePermutation:
 
 
 @dataclass(frozen=True, slots=True)
+class AxisPermutation:
+    """Row order of a projection whose heads rotate each half by an axis of its own, in half-split pairs.
+
+    The quarters of a head are first and second numbers of the pairs of columns, then of rows. After it they are those
+    of rows and columns, first ones, then second ones: one half-split `Rope` over two axes.
+    """
+
+    head_width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Every:
     """`width` rows out of each `step`, from a weight's first row on: one of several interleaved parts.
 
@@ -61,6 +73,9 @@ class Every:
     width: int
     step: int
     paired: bool = False
+
+
+RowOrder: TypeAlias = RopePermutation | AxisPermutation | Every
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +90,7 @@ class Weight:
     start: int
     stop: int
     columns: int
-    order: RopePermutation | Every | None = None
+    order: RowOrder | None = None
 
     @property
     def n_rows(self) -> int:

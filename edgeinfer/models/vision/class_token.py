@@ -67,7 +67,7 @@ class TokensOfGrid:
                 rows[1:] += table[n_tokens + 1]
             return rows
 
-        return self.hp.matrix(POSITIONS, (n_tokens, width)), added
+        return self.hp.kernel(POSITIONS, n_tokens, width), added
 
     def constants(self, width: int) -> tuple[Weight, ...]:
         """The class embedding, and the bias of patches."""

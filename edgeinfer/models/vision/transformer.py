@@ -7,6 +7,7 @@ Sources: ViT (arXiv 2010.11929), SigLIP (arXiv 2303.15343). Raises BadGGUF for m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isqrt
 
 from edgeinfer.errors import BadGGUF
@@ -20,6 +21,7 @@ from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.hidden_rows import HiddenRows
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.mul_vector import MulVector
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
@@ -133,10 +135,7 @@ def attention(
         g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows, order)))
         start += count * own
     for name in ("query", "key"):
-        factors = g.hp.bias(f"{prefix}attn_{name[0]}_norm.weight", own)
-        if factors is not None:
-            bias = g.hp.bias(f"{prefix}attn_{name[0]}_norm.bias", own)
-            g.add(_norm(g, name, name, factors, bias, own, counts[name]))
+        _norm_heads(g, name, f"{prefix}attn_{name[0]}_norm", counts[name])
         if rope is not None:
             g.add(Rope(name, counts[name], own, rope, sections))
     g.add(StoreKV("key", "value", CACHE, sizes.kv_heads, own, own))
@@ -147,6 +146,16 @@ def attention(
     tensor = f"{prefix}attn_out"
     weight = g.hp.matrix(f"{tensor}.weight", (width, sizes.heads * own))
     g.add(MatMul(attended, g.buffer(out, width), weight, g.hp.bias(f"{tensor}.bias", width), accumulate=out == "x"))
+
+
+def _norm_heads(g: ModelGraph, value: str, tensor: str, heads: int) -> None:
+    """Norm each head, or all together if the file has as many factors; nothing if it has none."""
+    own, info = g.sizes.head_width, g.hp.tensors.get(f"{tensor}.weight")
+    if info is None:
+        return
+    width, groups = (heads * own, 1) if info.shape == (heads * own,) else (own, heads)
+    weight, bias = g.hp.vector(f"{tensor}.weight", width), g.hp.bias(f"{tensor}.bias", width)
+    g.add(_norm(g, value, value, weight, bias, width, groups))
 
 
 def feed_forward(g: ModelGraph, activation: Activation, out: str = "x") -> None:
@@ -207,9 +216,9 @@ def layer(
     """A pre-normed layer as a stage. `spans`, `paired`: as `attention` has them."""
     g.stage(f"blk.{number}", f"v.blk.{number}.")
     norm(g, f"{g.prefix}ln1")
-    attention(g, rope, sections, spans=spans, paired=paired)
+    _add_scaled(g, "ls1", lambda out: attention(g, rope, sections, out=out, spans=spans, paired=paired))
     norm(g, f"{g.prefix}ln2")
-    feed_forward(g, activation)
+    _add_scaled(g, "ls2", lambda out: feed_forward(g, activation, out))
 
 
 def axial_rope(head_width: int, base: float = 10000.0, shift: float = 0.0) -> tuple[RopeTable, RopeSections]:
@@ -223,6 +232,16 @@ def axial_rope(head_width: int, base: float = 10000.0, shift: float = 0.0) -> tu
     n_pairs = head_width // 4
     frequencies = tuple(base ** -((pair + own) / n_pairs) for own in (0.0, shift) for pair in range(n_pairs))
     return RopeTable(base, head_width, given=frequencies), RopeSections(0, n_pairs, n_pairs)
+
+
+def _add_scaled(g: ModelGraph, factors: str, branch: Callable[[str], None]) -> None:
+    """Add a branch to `x`, its numbers multiplied by factors if the file has them (layer scale)."""
+    name, width = f"{g.prefix}{factors}.weight", g.sizes.width
+    if name not in g.hp.tensors:
+        branch("x")
+        return
+    branch("branch")
+    g.add(MulVector(g.hp.vector(name, width), "branch", width), Add("branch", "x", width))
 
 
 def square_grid(hp: Hyperparameters, side: int, patch: int, block: int) -> tuple[int, int]:

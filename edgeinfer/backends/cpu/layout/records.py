@@ -130,6 +130,8 @@ COLUMNS = np.dtype(
         ("fall", "f4"),
         ("slope", "f4"),
         ("edge", "f4"),
+        ("least", "f4"),  # this and the next of clip
+        ("most", "f4"),
     ]
 )
 """Record of the kernels of `kernels.rows` that split by columns."""
