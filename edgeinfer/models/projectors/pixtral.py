@@ -45,7 +45,7 @@ def encoder(
     patch = hp.integer(f"{KEYS}patch_size")
     block = hp.integer(f"{KEYS}spatial_merge_size", 1) if f"{MERGER}.weight" in hp.tensors else 1
     edge = patch * block
-    longest = min(hp.integer(f"{KEYS}image_size"), math.isqrt(most_patches) // block * edge)
+    longest = min(hp.integer(f"{KEYS}image_size"), max(math.isqrt(most_patches) // block, 1) * edge)
     n_most = (-(-longest // edge) * block) ** 2
     g = transformer.begun(hp, n_most, norms="rms")
     transformer.embed_patches(g, patch, positions=False)

@@ -6,8 +6,6 @@ file does not say: the defaults of the processor's class; published ones allow u
 
 from __future__ import annotations
 
-import re
-
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
@@ -39,8 +37,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         projection=transformer.end(last, width=width),
         n_most=n_most,
         width=width,
-        placeholder=re.escape("<|image_pad|>"),
-        plan=resolution.plan,
+        placeholder=native.QWEN_MARKS.placeholder,
+        plan=lambda size: resolution.plan(size, native.QWEN_MARKS),
         tiles=tiles,
         joined=joined_neighbours(n),
     )
