@@ -56,9 +56,10 @@ class Attached:
 
 
 def attach(path: Path, base: Path | None = None) -> Attached:
-    """Read a text file, an image, or the text files below a folder. Names are relative to `base`, else the working folder.
+    """Read a text file, an image, or the text files below a folder.
 
-    Raises EdgeInferError, saying what would work, if there is nothing to read; BadImage for a damaged image.
+    Names are relative to `base`, else the working folder. Raises EdgeInferError, saying what would work, if there is
+    nothing to read; BadImage for a damaged image.
     """
     base = base or Path.cwd()
     path = base / user_path(path)

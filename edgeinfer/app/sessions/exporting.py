@@ -135,7 +135,7 @@ def _file_part(mark: str, one: Attachment) -> str:
     name = harmless(one.name).replace("\n", " ")
     if one.image is None:
         return _part(mark, {"file": one.name, "n": len(one.text)}, f"File: {name}", fenced(one.text), 3)
-    about = {"file": one.name, "image": one.image.digest}
+    about: dict[str, object] = {"file": one.name, "image": one.image.digest}
     return _part(mark, about, f"Image: {name}, {one.image.pixels_text}", f"![]({one.image.url})", 3)
 
 

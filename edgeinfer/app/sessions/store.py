@@ -319,7 +319,8 @@ def _insert(connection: sqlite3.Connection, message: KeptMessage, writer: str | 
     for digest, image in images_in(message.attachments).items():
         preview = image.preview
         connection.execute(
-            "INSERT OR IGNORE INTO images (digest, width, height, preview_width, preview, data) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO images (digest, width, height, preview_width, preview, data) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
             (digest, *image.size, preview.width, preview.rgb, image.data),
         )
         connection.execute("INSERT INTO message_images (message, digest) VALUES (?, ?)", (number, digest))

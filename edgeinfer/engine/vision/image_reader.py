@@ -22,7 +22,7 @@ from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.images.image import Image
 from edgeinfer.models.projector_file import ProjectorFile
 from edgeinfer.models.vision.encoder import Size, TileInput
-from edgeinfer.steps import Progress
+from edgeinfer.steps import READING_IMAGES, Progress
 
 KEPT_BYTES = 256 << 20
 """Most bytes of rows of images that were encoded before."""
@@ -64,7 +64,7 @@ class ImageReader:
                 if inputs[0] != tile.image.key:
                     size = tile.image.size[::-1]
                     inputs = tile.image.key, self._encoder.tiles(tile.image.pixels(), self._encoder.plan(size))
-                progress("reading images", number, len(tiles))
+                progress(READING_IMAGES, number, len(tiles))
                 rows = self._encoded(inputs[1][tile.number], tile.plan.grid)
                 self._keep(tile.key, rows)
             found[tile.key] = rows

@@ -17,6 +17,8 @@ from edgeinfer.app.tui.widgets.text_fields import LONG_PASTE_CHARACTERS, DraftIn
 from tests.app.tui.composer_app import ComposerApp
 from tests.app.tui.flows import wait_until
 
+REFUSED = "is neither text nor an image; only these can be attached"
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -163,13 +165,11 @@ async def test_a_file_that_cannot_go_along_is_told_before_it_is_sent(folder: Pat
     app = ComposerApp(folder)
     async with app.run_test() as pilot:
         await pilot.press(*"@pic.png", "escape")
-        await wait_until(
-            pilot, lambda: app.notices == ["pic.png is neither text nor an image; only these can be attached"]
-        )
+        await wait_until(pilot, lambda: app.notices == [f"pic.png {REFUSED}"])
         for n_sent in (1, 2):  # not even when it was told before
             await pilot.press("enter")
             await wait_until(pilot, lambda n=n_sent: len(app.notices) == 1 + n)
-            assert app.notices[-1] == f"pic.png is neither text nor an image; only these can be attached. {NOT_SENT}"
+            assert app.notices[-1] == f"pic.png {REFUSED}. {NOT_SENT}"
             assert app.sent == []
             assert app.text == "@pic.png"
         await pilot.press("home", "`", "end", "`", "enter")

@@ -53,12 +53,13 @@ def resumed(store: SessionStore, chat: Chat) -> Chat:
 def test_a_preview_keeps_the_shape_of_its_image(size: tuple[int, int], small: tuple[int, int]) -> None:
     preview = kept_image(picture(*size), "a").preview
     assert (preview.width, preview.height) == small
-    assert preview.width <= PREVIEW_PIXELS[0] and preview.height <= PREVIEW_PIXELS[1]
+    assert all(number <= most for number, most in zip((preview.width, preview.height), PREVIEW_PIXELS, strict=True))
 
 
 def test_a_preview_looks_like_its_image() -> None:
     preview = kept_image(picture(640, 480), "a").preview
-    assert preview.pixel(5, 15)[0] > 180 and preview.pixel(5, 15)[1] < 110  # the sun
+    red, green, _ = preview.pixel(5, 15)
+    assert green < 110 < 180 < red  # the sun
     red, _, blue = preview.pixel(15, 2)
     assert red < 40 < blue  # the sea
 
@@ -74,8 +75,9 @@ def test_a_chat_is_resumed_with_its_images(store: SessionStore) -> None:
     )
     first, text, second = chat.branch[0].attachments
     assert (first.name, first.image, text) == ("a.png", kept_image(picture(), ""), Attachment("b.txt", "text"))
-    assert first.image is not None and second.image is not None
-    assert first.image.data == picture() and first.image.size == (64, 48)
+    assert first.image is not None
+    assert second.image is not None
+    assert (first.image.data, first.image.size) == (picture(), (64, 48))
     assert first.image.preview == kept_image(picture(), "").preview
     content = chat.prompt()[0].content
     assert content == [
