@@ -74,7 +74,7 @@ def attach(path: Path, base: Path | None = None) -> Attached:
         raise EdgeInferError(f"{shown} cannot be attached: it is neither a file nor a folder")
     if is_image_file(path):
         return Attached((Attachment(shown, "", _read_image(path, shown)),))
-    text, notice = read_text(path, shown)
+    text, notice = read_text(path, shown, "text files and images")
     return Attached((Attachment(shown, text),), (notice,) if notice else ())
 
 
@@ -84,8 +84,11 @@ def _read_image(path: Path, shown: str) -> KeptImage:
     return kept_image(Image.of(path, shown).data, shown)
 
 
-def read_text(path: Path, shown: str) -> tuple[str, str | None]:
-    """The text of a file, and a notice if its encoding was guessed. Raises EdgeInferError if it is not text."""
+def read_text(path: Path, shown: str, kinds: str = "text files") -> tuple[str, str | None]:
+    """The text of a file, and a notice if its encoding was guessed. Raises EdgeInferError if it is not text.
+
+    `kinds`: what can be given instead, for that message.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(FILE_CAP_BYTES + 1)
@@ -101,7 +104,7 @@ def read_text(path: Path, shown: str) -> tuple[str, str | None]:
         if data.startswith(mark):
             return data.decode(encoding, "replace"), None
     if is_binary(data):
-        raise EdgeInferError(f"{shown} is neither text nor an image; only these can be attached")
+        raise EdgeInferError(f"{shown} is not text; only {kinds} can be attached")
     try:
         return data.decode("utf-8"), None
     except UnicodeDecodeError:
