@@ -19,13 +19,13 @@ Make = Callable[[AnswerStream, ShownText | None], None]
 
 
 class AnswerCalledOff(Exception):
-    """The answer was stopped before it began."""
+    """The answer was stopped while its images were read."""
 
 
 def tell_reading(job: AnswerJob, post: Callable[[Message], object], what: str, done: int, total: int) -> None:
     """Report how far the images and the text of a prompt are read.
 
-    Raises AnswerCalledOff between images, while there is no stream yet that could be stopped.
+    Raises AnswerCalledOff between parts of images, so that a stop need not wait for all those of a pass.
     """
     if what == READING_IMAGES:
         if job.stopped.is_set():
