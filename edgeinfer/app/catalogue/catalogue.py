@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.catalogue.forecast import Forecast, by_size, estimated, forecast_of
+from edgeinfer.app.catalogue.own_projector import OwnProjector, own_projector
 from edgeinfer.app.catalogue.pulling import PullQueue
 from edgeinfer.app.catalogue.recommendation import Recommendation, known_forecast
 from edgeinfer.app.removal import bundle_bytes
@@ -39,7 +40,7 @@ class ModelEntry:
     """A model. `path` is None if it first has to be pulled from `source`.
 
     `nbytes`: size of all of its files, None while unknown; `bundle_bytes`: of its packed weights; `notice`: what is
-    wrong; `place`: the other program whose folder holds it, "" for none.
+    wrong; `place`: the other program whose folder holds it, "" for none; `projector`: with which it reads images.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ModelEntry:
     is_last_used: bool = False
     place: str = ""
     notice: str = ""
+    projector: OwnProjector | None = None
 
     @property
     def key(self) -> str:
@@ -110,6 +112,7 @@ def _local(model: LocalModel, *, is_last_used: bool) -> ModelEntry:
         is_last_used,
         model.place if model.is_elsewhere else "",
         notice,
+        own_projector(model.path, model.source),
     )
 
 

@@ -26,7 +26,7 @@ FIT_MEANINGS = {
     "from disk": "weights that memory has no room for are read from disk for every token",
     "too large": "it cannot be run here",
 }
-HEADINGS = ("name", "size", "arch", "quant", "source")
+HEADINGS = ("name", "size", "arch", "quant", "images", "source")
 
 
 def models(
@@ -236,7 +236,16 @@ def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str,
         "sha256": model.sha256,
         "bundle_bytes": bundle_bytes(model),
         "from": model.place,
+        "reads_images": _reads_images(model),
     }
+
+
+def _reads_images(model: LocalModel) -> bool:
+    """Whether a model has a projector that can be used."""
+    from edgeinfer.app.catalogue.own_projector import own_projector
+
+    projector = own_projector(model.path, model.source)
+    return projector is not None and projector.reads_images
 
 
 def _row(model: LocalModel, arch: str | None, quant: str | None) -> tuple[str, ...]:
@@ -244,7 +253,8 @@ def _row(model: LocalModel, arch: str | None, quant: str | None) -> tuple[str, .
 
     packed = bundle_bytes(model)
     source = f"{model.source}  (and {size_text(packed)} packed)" if packed else model.source
-    return (model.name, size_text(model.nbytes), arch or "unreadable", quant or "", source)
+    images = "yes" if _reads_images(model) else ""
+    return (model.name, size_text(model.nbytes), arch or "unreadable", quant or "", images, source)
 
 
 def _format_of(model: LocalModel) -> tuple[str | None, str | None]:
