@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import BadBundle as BadBundle
     from edgeinfer.errors import BadFlag as BadFlag
     from edgeinfer.errors import BadGGUF as BadGGUF
+    from edgeinfer.errors import BadImage as BadImage
     from edgeinfer.errors import BadSetting as BadSetting
     from edgeinfer.errors import BadTemplate as BadTemplate
     from edgeinfer.errors import ContextOverflow as ContextOverflow
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import SessionsUnwritable as SessionsUnwritable
     from edgeinfer.errors import UnknownKey as UnknownKey
     from edgeinfer.errors import UnsupportedModel as UnsupportedModel
+    from edgeinfer.models.images.image import Image as Image
     from edgeinfer.models.text import Message as Message
     from edgeinfer.models.text.tools import ToolCall as ToolCall
 
@@ -59,6 +61,7 @@ __all__ = [
     "BadBundle",
     "BadFlag",
     "BadGGUF",
+    "BadImage",
     "BadSetting",
     "BadTemplate",
     "BatchAnswer",
@@ -71,6 +74,7 @@ __all__ = [
     "DraftSpan",
     "EdgeInferError",
     "EngineClosed",
+    "Image",
     "Message",
     "ModelInfo",
     "ModelNotFound",
@@ -110,6 +114,7 @@ def _home(name: str) -> str:
         "RequestProgress": "engine.scheduler.stats",
         "QueueStats": "engine.scheduler.stats",
         "DraftSpan": "engine.scheduler.stats",
+        "Image": "models.images.image",
         "Message": "models.text",
         "Module": "engine.requests.module_prompts",
         "Prompt": "engine.scheduler.batcher",

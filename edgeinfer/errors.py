@@ -59,6 +59,10 @@ class BadSetting(EdgeInferError):
     """A setting or option with an unknown name or an invalid value."""
 
 
+class BadImage(EdgeInferError):
+    """What is no image, is damaged, or has too many bytes or pixels."""
+
+
 class BadFlag(BadSetting):
     """A command-line option with an invalid value."""
 

@@ -12,11 +12,11 @@ import pytest
 import edgeinfer
 from edgeinfer import errors
 
-HEAVY = ("numpy", "numba", "textual", "tokenizers", "jinja2", "typer", "asyncio")
+HEAVY = ("numpy", "PIL", "numba", "textual", "tokenizers", "jinja2", "typer", "asyncio")
 
 
 def test_the_public_names_are_these_and_all_resolve() -> None:
-    own = ["LLM", "Message", "ModelInfo", "SamplingSettings", "Session", "Stats", "TextStream", "__version__", "load"]
+    own = ["Image", "LLM", "Message", "ModelInfo", "SamplingSettings", "Session", "Stats", "TextStream", "__version__", "load"]
     own += [
         "BatchAnswer",
         "BatchStream",

@@ -14,6 +14,7 @@ from typing import Any
 from edgeinfer.errors import (
     BadBundle,
     BadGGUF,
+    BadImage,
     BadSetting,
     BadTemplate,
     ContextOverflow,
@@ -48,6 +49,7 @@ _KIND = re.compile(r"(?:str|int|float|bool)$|(?:constrained|function|lax)-|(?:li
 _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
     (BadSetting, 400, None),
     (BadTemplate, 400, None),
+    (BadImage, 400, "invalid_image"),
     (ModelNotFound, 404, "model_not_found"),
     (UnsupportedModel, 400, "model_not_supported"),
     (UnknownKey, 400, None),
