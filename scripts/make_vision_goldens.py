@@ -6,7 +6,8 @@ For each family a tiny random checkpoint is written as its publishers write it; 
 converter makes a model of it and a projector file.
 
 NAME.gguf (bf16) and mmproj-NAME.gguf (f32) come with NAME.npz: for each image N: pixelsN uint8[H, W, 3], rowsN
-float32[M, D] (those of all tiles, one after another), countsN int32[tiles].
+float32[M, D] (those of all tiles, one after another), countsN int32[tiles]. Where prompts are judged too: prompt, a
+text with one placeholder; idsN int32[T], its tokens with image N, -1 for rows; lastN float32[V], logits after it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from goldens.llama_cpp import Converter
 from goldens.vision.case import Case
 from goldens.weights import randomise
 from numpy.typing import NDArray
+from transformers import AutoTokenizer
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data" / "vision"
 
@@ -50,20 +52,37 @@ def picture(size: tuple[int, int], random: np.random.Generator) -> NDArray[np.ui
 
 def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
     """Write a random checkpoint, its tokenizer and its image processor; returns the model and the processor."""
+    case.tokenizer.write(folder)
     config = case.config()
     config.dtype = torch.bfloat16
+    if case.speaker is not None:
+        config.image_token_id = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(case.image_token)
     kind = getattr(transformers, case.model)
     make = kind.from_config if case.model.startswith("Auto") else kind._from_config
     model = make(config, attn_implementation="eager", dtype=torch.float32)
     randomise(model, seed, 0.0)
     model.to(torch.bfloat16).save_pretrained(folder)
-    case.tokenizer.write(folder)
     name, options = case.processor
     processor = getattr(transformers, name)(**options)
     processor.save_pretrained(folder)
     for file, held in case.files.items():
         (folder / file).write_text(json.dumps(held))
     return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval(), processor
+
+
+def answered(
+    case: Case, model: Any, processor: Any, folder: Path, pixels: NDArray[np.uint8], number: str
+) -> dict[str, Any]:
+    """The tokens of the prompt with an image, and transformers' logits after it."""
+    assert case.speaker is not None
+    name, options = case.speaker
+    speaker = getattr(transformers, name)(processor, AutoTokenizer.from_pretrained(folder), **options)
+    inputs = speaker(text=[case.prompt], images=[pixels], return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs, use_cache=False).logits[0, -1].float().numpy()
+    ids = inputs["input_ids"][0].numpy().astype(np.int32)
+    ids[ids == model.config.image_token_id] = -1
+    return {"prompt": np.array(case.prompt), f"ids{number}": ids, f"last{number}": logits}
 
 
 def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
@@ -81,6 +100,8 @@ def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
             found[f"pixels{number}"] = pixels
             found[f"rows{number}"] = np.concatenate([each.reshape(-1, each.shape[-1]).numpy() for each in rows])
             found[f"counts{number}"] = np.array([each.numel() // each.shape[-1] for each in rows], np.int32)
+            if case.speaker is not None:
+                found |= answered(case, model, processor, folder, pixels, str(number))
         np.savez_compressed(data / f"{case.name}.npz", **found)
         converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, case.options)
         out = data / f"mmproj-{case.name}.gguf"

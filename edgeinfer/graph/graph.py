@@ -15,6 +15,7 @@ from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Buffer, LayerState, PagedKV, Weight
 from edgeinfer.graph.ops.add_scaled import AddScaled
 from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.deep_rows import DeepRows
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.hidden_rows import HiddenRows
@@ -119,10 +120,11 @@ class ModelSpec:
     def inputs(self) -> Inputs:
         """What passes accept besides token ids."""
         takes_rows = any(isinstance(op, Embed) and op.rows for op in self.ops())
+        row_width = max((op.first + op.width for op in self.ops() if isinstance(op, DeepRows)), default=self.width)
         takes_axes = any(isinstance(op, Rope) and op.sections is not None for op in self.ops())
         has_spans = any(isinstance(op, Attention) and op.spans for op in self.ops())
         hidden_width = max((op.first + op.width for op in self.ops() if isinstance(op, HiddenRows)), default=0)
-        own = self.width if takes_rows else 0, takes_axes, self.scales, hidden_width
+        own = row_width if takes_rows else 0, takes_axes, self.scales, hidden_width
         return Inputs(*own, spans=has_spans, most_whole=self.most_whole)
 
     @property
@@ -145,6 +147,17 @@ class ModelSpec:
             ops = (op.without_adapters(unused) if isinstance(op, Experts) else op for op in stage.ops)
             kept = tuple(op for op in ops if own.isdisjoint((*op.reads, *op.writes)))
             stages.append(replace(stage, ops=kept))
+        return replace(self, stages=tuple(stages))
+
+    def without_deep_rows(self) -> ModelSpec:
+        """The same model without what adds further parts of rows, for passes that have no rows."""
+        own = {op.out for op in self.ops() if isinstance(op, DeepRows)}
+        if not own:
+            return self
+        stages = (
+            replace(stage, ops=tuple(op for op in stage.ops if own.isdisjoint((*op.reads, *op.writes))))
+            for stage in self.stages
+        )
         return replace(self, stages=tuple(stages))
 
     def without_products(self, weights: Collection[Weight]) -> ModelSpec:

@@ -19,8 +19,11 @@ from edgeinfer.approximation import Approximation
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Buffer
 from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.deep_rows import DeepRows
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.rope import Rope
@@ -29,6 +32,7 @@ from edgeinfer.graph.step import AXES
 from edgeinfer.models.hyperparameters import Hyperparameters
 
 KEY = "rope.dimension_sections"
+DEEP = "n_deepstack_layers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,27 @@ def with_rows(
     stages = tuple(
         replace(stage, ops=tuple(_open(op, sections, hp, whole) for op in stage.ops)) for stage in spec.stages
     )
-    return replace(spec, stages=stages, most_whole=0 if whole is None else whole.most)
+    return _deepened(replace(spec, stages=stages, most_whole=0 if whole is None else whole.most), hp)
+
+
+def _deepened(spec: ModelSpec, hp: Hyperparameters) -> ModelSpec:
+    """The model with rows of several parts, of which all but the first are added after layers, from the first on.
+
+    Raises BadGGUF if there are as many parts as layers.
+    """
+    n_parts = hp.integer(DEEP, 0, least=0)
+    if n_parts >= spec.n_layers:
+        raise BadGGUF(f"{hp.architecture}.{DEEP} is {n_parts}, of {spec.n_layers} layers")
+    stages = {stage.name: stage for stage in spec.stages}
+    embedding = next(stage for stage in spec.stages if any(isinstance(op, Embed) for op in stage.ops))
+    buffers = []
+    for number in range(n_parts):
+        name, layer = f"deep rows {number}", stages[f"blk.{number}"]
+        buffers.append(Buffer(name, spec.width))
+        embedding = replace(embedding, ops=(*embedding.ops, DeepRows(name, spec.width, (1 + number) * spec.width)))
+        stages[layer.name] = replace(layer, ops=(*layer.ops, Add(name, "x", spec.width)))
+    stages[embedding.name] = embedding
+    return replace(spec, stages=tuple(stages.values()), buffers=(*spec.buffers, *buffers))
 
 
 def _open(op: Op, sections: RopeSections | None, hp: Hyperparameters, whole: WholeRows | None) -> Op:

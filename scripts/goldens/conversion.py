@@ -203,6 +203,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     if architecture == "gemma4":
         gemma4.add_sizes(writer, config)
+    if getattr(config, "n_deepstack_layers", 0):
+        writer.add_num_deepstack_layers(config.n_deepstack_layers)
     if architecture == "gemma3n":
         gemma3n.add_sizes(writer, config)
 

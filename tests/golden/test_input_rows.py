@@ -1,4 +1,7 @@
-"""Models given rows of numbers and three positions a token: transformers' logits, and the bits of token ids."""
+"""Models given rows of numbers and three positions a token: transformers' logits, and the bits of token ids.
+
+Also rows that see each other, and rows of several parts, of which some enter after later layers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from edgeinfer.errors import ContextOverflow, UnsupportedModel
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.step import InputRows, join, same_axes
 from edgeinfer.models.load import open_model
-from tests.golden.row_goldens import AXED, LIMITS, NAMES, RowGolden, RowText, executor, feed, read
+from tests.golden.row_goldens import AXED, LIMITS, NAMES, WHOLE, RowGolden, RowText, executor, feed, read
 
 TOLERANCES = {"reference": 1e-5, "cpu": 2e-3}
 """The cpu keeps keys and values as float16."""
@@ -60,18 +63,34 @@ def test_axes_matter(name: str) -> None:
         assert golden.error(read(opened, replace(golden.text, axes=None))) > 1e-2
 
 
+@pytest.mark.parametrize("name", WHOLE)
+def test_it_matters_that_rows_see_each_other(name: str) -> None:
+    golden = RowGolden.read(name)
+    with executor(ReferenceDevice(), golden.model) as opened:
+        assert golden.error(read(opened, replace(golden.text, images=()))) > 1e-2
+
+
+def test_parts_of_rows_matter() -> None:
+    golden = RowGolden.read("qwen3vl-deep-f32")
+    with executor(ReferenceDevice(), golden.model) as opened:
+        for first in (32, 64):
+            rows = golden.text.rows.copy()
+            rows[:, first : first + 32] = 0.0
+            assert golden.error(read(opened, replace(golden.text, rows=rows))) > 1e-2
+
+
 @pytest.mark.parametrize("cuts", CUTS, ids=len)
 def test_bits_in_chunks_are_those_of_one_pass(on_cpu: Executor, golden: RowGolden, cuts: list[int]) -> None:
     assert read(on_cpu, golden.text, cuts).tobytes() == read(on_cpu, golden.text).tobytes()
 
 
 def test_bits_in_a_pass_of_several_sequences_are_those_alone(on_cpu: Executor, golden: RowGolden) -> None:
-    text = golden.text
+    text, first = golden.text, 10 if golden.text.images else 20
     other = RowText(text.tokens[:9], text.rows[:0], None)
-    alone = [read(on_cpu, text)[20:], read(on_cpu, other), read(on_cpu, text.part(0, 60))]
+    alone = [read(on_cpu, text)[first:], read(on_cpu, other), read(on_cpu, text.part(0, 60))]
     sequences = [on_cpu.create() for _ in alone]
-    feed(on_cpu, sequences[0], text.part(0, 20))
-    parts = text.part(20, 80), other, text.part(0, 60)
+    feed(on_cpu, sequences[0], text.part(0, first))
+    parts = text.part(first, 80), other, text.part(0, 60)
     for few in ((0, 1), (2, 1)):  # tokens of a pass are limited
         batches = [parts[each].batch(sequences[each], on_cpu.n_cached(sequences[each])) for each in few]
         logits = on_cpu.evaluate(join(batches))
@@ -81,8 +100,8 @@ def test_bits_in_a_pass_of_several_sequences_are_those_alone(on_cpu: Executor, g
 
 
 def test_bits_in_a_tree_are_those_of_its_paths(on_cpu: Executor, golden: RowGolden) -> None:
-    """A path of rows of the second image, and two of ids that leave it."""
-    text, sequence = golden.text, on_cpu.create()
+    """A path of rows of the second image, which do not see each other there, and two of ids that leave it."""
+    text, sequence = replace(golden.text, images=()), on_cpu.create()
     feed(on_cpu, sequence, text.part(0, 45))
     rows, parents = text.part(45, 49), np.array([-1, 0, 1, 2, 1, 0, 5], np.int32)
     axes = None if rows.axes is None else np.concatenate([rows.axes, same_axes(np.array([60, 61, 62], np.int32))])
@@ -108,13 +127,67 @@ def test_bits_in_a_tree_are_those_of_its_paths(on_cpu: Executor, golden: RowGold
         on_cpu.free(each)
 
 
+@pytest.mark.parametrize("name", [*WHOLE, "qwen3vl-deep-f32"])
+def test_an_image_and_drafts_of_other_texts_in_one_pass_keep_their_bits(cpu: Device, name: str) -> None:
+    text, parents = RowGolden.read(name).text, np.array([-1, 0, 1, 1, 0, 4], np.int32)
+    drafts = RowText(np.array([7, 8, 9, 10, 8, 11], np.int32), text.rows[:0], None)
+    with executor(cpu, RowGolden.read(name).model) as opened:
+        image, drafted = opened.create(), opened.create()
+        feed(opened, image, text.part(0, 10))
+        feed(opened, drafted, text.part(0, 58))
+        tree = replace(drafts.batch(drafted, 58), positions=np.array([58, 59, 60, 60, 59, 60], np.int32), parents=parents)
+        alone = opened.evaluate(tree).copy()
+        batches = [text.part(10, 57).batch(image, 10), tree]
+        for both, first in ((batches, 47), (batches[::-1], 0)):
+            logits = opened.evaluate(join(both))
+            assert logits[first : first + 6].tobytes() == alone.tobytes()
+            rows = np.delete(logits, range(first, first + 6), axis=0)
+            assert rows.tobytes() == read(opened, text)[10:57].tobytes()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_half_an_image_that_is_cached_was_read_with_all_of_it(cpu: Device, name: str) -> None:
+    text = RowGolden.read(name).text
+    with executor(cpu, RowGolden.read(name).model) as opened:
+        expected, sequence = read(opened, text), opened.create()
+        feed(opened, sequence, text)
+        for first in (50, 33, 12):
+            reached = opened.truncate(sequence, first)
+            assert feed(opened, sequence, text.part(reached, 80)).tobytes() == expected[reached:].tobytes()
+
+
+def test_spans_that_cannot_be_are_refused(cpu: Device) -> None:
+    golden = RowGolden.read(WHOLE[0])
+    with executor(cpu, golden.model) as opened:
+        sequence, text = opened.create(), golden.text
+        for spans, reason in (
+            ([[0, 0], [0, 2]], "not all in a chain"),
+            ([[0, 1], [1, 1], [0, 2]], "fall along a chain"),
+            ([[0, 1], [0, 0]], "contain their token"),
+            ([[1, 1], [1, 1]], "contain their token"),
+            ([[0, 1]] * 3, "another shape"),
+        ):
+            batch = RowText(text.tokens[:2], text.rows[:0], None).batch(sequence, 0)
+            if len(spans) == 3 and spans[1] != [0, 1]:
+                batch = RowText(text.tokens[:3], text.rows[:0], None).batch(sequence, 0)
+            with pytest.raises(ValueError, match=reason):
+                opened.evaluate(replace(batch, spans=np.array(spans, np.int32)))
+        assert golden.error(feed(opened, sequence, text)) < TOLERANCES["cpu"]
+    with executor(cpu, RowGolden.read("qwen2vl-f32").model) as opened:
+        batch = RowText(text.tokens[:2], text.rows[:0], None).batch(opened.create(), 0)
+        with pytest.raises(UnsupportedModel, match="no attention that sees later positions"):
+            opened.evaluate(replace(batch, spans=np.array([[0, 1], [0, 1]], np.int32)))
+
+
 def test_rows_of_the_embedding_are_as_its_ids(cpu: Device, on_cpu: Executor, golden: RowGolden) -> None:
     ids = np.where(golden.text.tokens < 0, 5, golden.text.tokens).astype(np.int32)
     with open_model(golden.model) as model:
         embed = next(op for op in model.spec.ops() if isinstance(op, Embed))
         table = matrix(model.file, embed.weight) * np.float32(embed.scale)
     given = np.arange(len(ids)) % 3 > 0
-    text = RowText(np.where(given, -1, ids).astype(np.int32), table[ids[given]], None)
+    rows = np.full((int(given.sum()), golden.text.rows.shape[1]), -0.0, np.float32)
+    rows[:, : table.shape[1]] = table[ids[given]]
+    text = RowText(np.where(given, -1, ids).astype(np.int32), rows, None)
     with executor(cpu, golden.model, rows=False) as plain:
         expected = read(plain, RowText(ids, table[:0], None))
     assert read(on_cpu, text, [11, 12, 40]).tobytes() == expected.tobytes()

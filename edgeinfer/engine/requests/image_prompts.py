@@ -13,10 +13,11 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, Piece, PromptRows
 from edgeinfer.errors import BadSetting, UnsupportedModel
-from edgeinfer.models.images.image import Image
+from edgeinfer.models.images.image import Image, ImageSource
 from edgeinfer.models.text import Message
 from edgeinfer.models.vision.encoder import ImagePlan, TilePlan
 from edgeinfer.steps import Progress
@@ -122,7 +123,7 @@ def images_of(messages: Sequence[Message]) -> list[Image]:
                 raise BadSetting(
                     f"a part of the type {IMAGE_PART!r} needs the image itself, as its field {IMAGE_PART!r}"
                 )
-            found.append(Image.of(part[IMAGE_PART]))
+            found.append(Image.of(cast("ImageSource", part[IMAGE_PART])))
     return found
 
 

@@ -14,7 +14,7 @@ from edgeinfer.graph.operands import Weight
 class Embed(Op):
     """out[t] = scale * weight[token t], or the row of numbers given in place of token t, which is not scaled.
 
-    `rows`: whether such rows are allowed (`graph.step`).
+    `rows`: whether such rows are allowed (`graph.step`). Further columns of theirs are for `DeepRows`.
     """
 
     weight: Weight
@@ -39,7 +39,7 @@ class Embed(Op):
         given = batch.tokens < 0
         embedded = context.matrix(self.weight)[np.where(given, 0, batch.tokens)] * np.float32(self.scale)
         if batch.rows is not None:
-            embedded[given] = batch.rows.values
+            embedded[given] = batch.rows.values[:, : self.weight.columns]
         elif given.any():
             raise ValueError("tokens below zero need rows of numbers")
         context.values[self.out] = embedded

@@ -22,9 +22,8 @@ Features = Callable[[Any, Any], list[torch.Tensor]]
 class Case:
     """A family. `name`: of its files. `config`: of a tiny model; `model`: its class in transformers.
 
-    `processor`: the class of its image processor (of Pillow, not torchvision) and the options that differ. `prompt`:
-    what its processor writes for one image of that size, with `mark` once for each row. `options`: of llama.cpp's
-    converter, for the model and for the projector.
+    `processor`: the class of its image processor and the options that differ. `options`:
+    of llama.cpp's converter, for the model and for the projector.
     """
 
     name: str
@@ -39,3 +38,9 @@ class Case:
     tolerance: float = 1e-3
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Further files of the checkpoint that the converter reads, as JSON."""
+    speaker: tuple[str, dict[str, Any]] | None = None
+    """The class that makes prompts with images, and its options; None: prompts are not judged."""
+    image_token: str = "<image>"
+    """The token that stands for a row."""
+    prompt: str = "the cat <image> sat on the mat"
+    """A prompt with one image, as chat templates write it."""

@@ -41,10 +41,11 @@ CASES = (
         config,
         byte_level(LLAMA3, "smollm", marks=MARKS),
         (
-            "Idefics3ImageProcessorPil",
+            "Idefics3ImageProcessor",
             {"size": {"longest_edge": SIDE * TILES}, "max_image_size": {"longest_edge": SIDE}},
         ),
         features,
         model="Idefics3ForConditionalGeneration",
+        speaker=("Idefics3Processor", {"image_seq_len": (SIDE // 8 // 2) ** 2}),
     ),
 )

@@ -102,7 +102,7 @@ class FiledLane(CpuLane):
         self._start(step)
         reading = PageReading(step)
         seconds, busy = 0.0, [0.0] * len(self.work_split.workers)
-        for launch in self._launches_of(PassKind.of(step)):
+        for launch in self._launches_of(self._kind_of(step)):
             if launch.layer is not None:
                 self._bring(launch, launch.layer, reading)
             self._worker_pool.run(launch.tape, self.work_split)

@@ -16,29 +16,26 @@ from edgeinfer.backends.base import Limits, OpSeconds, Timing, WorkSplit
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.lanes.summarising import PageSummarising
-from edgeinfer.backends.cpu.layout.padding import heads_of, learned_positions, tile_tokens
+from edgeinfer.backends.cpu.layout.padding import heads_of, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import slot_copying
 from edgeinfer.backends.cpu.lowering.fusion import Sections
 from edgeinfer.backends.cpu.lowering.model import CpuLowering
+from edgeinfer.backends.cpu.memory.inputs import PassInputs, embedding_of
 from edgeinfer.backends.cpu.memory.packing import PackedWeights, PanelWeights
 from edgeinfer.backends.cpu.memory.sequences import CpuKV, CpuWindows
 from edgeinfer.backends.cpu.memory.step import StepRecord
-from edgeinfer.backends.cpu.memory.tables import Embedding
 from edgeinfer.backends.cpu.memory.turning import CpuKeyTurner
 from edgeinfer.backends.cpu.workers.prefetch import choose_ahead, may_prefetch, prefetches_like
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.timing import call_times, op_times, overhead
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.backends.memories import KeyTurner
-from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.errors import EngineClosed
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
-from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
-from edgeinfer.graph.ops.hidden_rows import HiddenRows
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.gguf import GGUFFile
@@ -50,15 +47,14 @@ MOST_TAPES = 32
 
 @dataclass(frozen=True, slots=True)
 class PassKind:
-    """Which tape runs a pass. `alone`: it has one token; `within`: it states budgets of attention."""
+    """Which tape runs a pass. `alone`: it has one token; `within`: it states budgets of attention.
+
+    `deep`: parts of its rows, if it has any, are added after later layers.
+    """
 
     alone: bool
     within: bool = False
-
-    @classmethod
-    def of(cls, step: Step) -> PassKind:
-        """The kind of a step."""
-        return cls(len(step.batch.tokens) == 1, step.batch.budgets is not None)
+    deep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +91,7 @@ class CpuLane:
         self._spec, self._file, self._limits, self._worker_pool = spec, file, limits, worker_pool
         self._library = library
         self._closed, self._adapters = False, frozenset(range(len(spec.scales)))
-        embed = _embedding(spec)
-        self._embedding = None if embed is None else Embedding(file, embed, learned_positions(spec, limits))
+        embedding_of(spec)  # refuses models that this device cannot have
         packed = self._weights(resources, progress)
         self._kv = resources.kv or CpuKV(spec.kv, limits, huge=resources.n_nodes == 1)
         self._kv_places = slot_copying(self._kv.pools)
@@ -107,10 +102,7 @@ class CpuLane:
         self._step = StepRecord(*own, ends=ends, spans=spans, scales=spec.scales, chooses=chooses)
         self._lowering = CpuLowering(spec, file, limits, packed, self._kv, self._step, worker_pool.n_workers, sections)
         self._packed, self._buffers = packed, self._lowering.buffers
-        self._embedded = None if embed is None else self._buffers.arrays[embed.out]
-        further = [op for op in spec.ops() if isinstance(op, TokenRows)]
-        self._tables = [(Embedding(file, op), self._buffers.arrays[op.out]) for op in further]
-        self._hidden = [(op, self._buffers.arrays[op.out]) for op in spec.ops() if isinstance(op, HiddenRows)]
+        self._inputs = PassInputs(spec, file, limits, self._buffers.arrays)
         self._every_logits = self._buffers.arrays[spec.logits][:, : spec.output_width]
         self._one_logits = self._every_logits[:1]
         self._calls = {PassKind(alone): self._lowering.calls(alone) for alone in (False, True)}
@@ -168,9 +160,8 @@ class CpuLane:
 
     @property
     def resident_bytes(self) -> int:
-        kept = 0 if self._embedding is None else self._embedding.nbytes
-        kept += sum(table.nbytes for table, _ in self._tables)
-        return self._packed.resident_bytes + self._lowering.resident_bytes + kept + self._kv.nbytes
+        kept = self._inputs.nbytes + self._kv.nbytes
+        return self._packed.resident_bytes + self._lowering.resident_bytes + kept
 
     @property
     def n_workers(self) -> int:
@@ -213,7 +204,7 @@ class CpuLane:
 
     def _tape_of(self, step: Step) -> Tape:
         """The tape of the step just begun, without LoRA adapters that no row uses, unless there were too many sets."""
-        kind, unused = PassKind.of(step), self._adapters - self._step.adapters.used
+        kind, unused = self._kind_of(step), self._adapters - self._step.adapters.used
         if not unused:
             return self._whole_tape(kind)
         if (kind, unused) not in self._fewer:
@@ -222,6 +213,11 @@ class CpuLane:
             found = self._made(kind, unused)
             self._fewer[kind, unused] = Tape([call for _, calls in found for call in calls], self._library)
         return self._fewer[kind, unused]
+
+    def _kind_of(self, step: Step) -> PassKind:
+        """The kind of a step."""
+        batch = step.batch
+        return PassKind(len(batch.tokens) == 1, batch.budgets is not None, self._lowering.adds_rows(batch))
 
     def _whole_tape(self, kind: PassKind) -> Tape:
         """The tape with all ops."""
@@ -239,7 +235,7 @@ class CpuLane:
         """Calls without these LoRA adapters, which prefetch as those do that were made with the lane."""
         before = [call for _, calls in self._calls[PassKind(kind.alone)] for call in calls]
         ahead = {prefetches_like(call): call.arguments["ahead"] for call in before if may_prefetch(call)}
-        found = self._lowering.calls(kind.alone, unused, within=kind.within)
+        found = self._lowering.calls(kind.alone, unused, within=kind.within, deep=kind.deep)
         for call in filter(may_prefetch, (call for _, calls in found for call in calls)):
             call.arguments["ahead"] = ahead.get(prefetches_like(call), 0)
         return found
@@ -247,7 +243,7 @@ class CpuLane:
     def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
         """Like `run`, but calls `seen` with each op as soon as its results are ready. Slow: for tests and debugging."""
         self._start(step)
-        for op, calls in self._calls_of(replace(PassKind.of(step), alone=False)):
+        for op, calls in self._calls_of(replace(self._kind_of(step), alone=False)):
             self._worker_pool.run(Tape(calls, self._library), self.work_split)
             seen(op)
         return self._logits(step)
@@ -255,17 +251,18 @@ class CpuLane:
     def profile(self, step: Step) -> list[KernelTime]:
         """Evaluate a step and time its ops. Slower than `run`: for measurements."""
         self._start(step)
-        kind = PassKind.of(step)
+        kind = self._kind_of(step)
         calls, tape = self._calls_of(kind), self._whole_tape(kind)
         return op_times(calls, self._worker_pool.profile(tape, self.work_split), step)
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
         """Evaluate a step, or only these stages on the present buffers, and time its calls. For measurements."""
         self._start(step)
-        kind = PassKind.of(step)
+        kind = self._kind_of(step)
         calls, tape = self._calls_of(kind), self._whole_tape(kind)
         if stages is not None:
-            names = (stage.name for stage in self._spec.stages for _ in stage.ops)
+            spec = self._spec if kind.deep else self._spec.without_deep_rows()
+            names = (stage.name for stage in spec.stages for _ in stage.ops)
             calls = [found for name, found in zip(names, calls, strict=True) if name in stages]
             tape = Tape([call for _, its_calls in calls for call in its_calls], self._library)
         return call_times(calls, self._worker_pool.profile(tape, self.work_split))
@@ -303,13 +300,7 @@ class CpuLane:
             self._step.turn(None)
         else:
             self._step.turn(rotations.rows_of(batch.axes))
-        if self._embedding is not None and self._embedded is not None:
-            self._embedding.write(batch.tokens, batch.positions, self._embedded, batch.rows)
-        for table, out in self._tables:
-            table.write_rows(batch.tokens, out)
-        for op, out in self._hidden:
-            assert batch.hidden is not None
-            out[: len(batch.hidden), : op.width] = batch.hidden[:, op.first : op.first + op.width]
+        self._inputs.write(batch, deep=self._kind_of(step).deep)
 
     def _summarise(self, pages: Int32s) -> None:
         """Summarise pages."""
@@ -382,12 +373,4 @@ class CpuLane:
         self._buffers.arrays.clear()
         self.states = self._lowering.states.run = self._turner = None
         del self._lowering, self._packed, self._advance_tape, self._summaries
-        del self._embedding, self._embedded, self._tables, self._hidden, self._one_logits, self._every_logits
-
-
-def _embedding(spec: ModelSpec) -> Embed | None:
-    """The op that embeds tokens, None if another device has it. Raises UnsupportedModel if there are several."""
-    found = [op for op in spec.ops() if isinstance(op, Embed)]
-    if len(found) > 1:
-        raise UnsupportedModel(f"{spec.architecture} has {len(found)} embeddings; the CPU device takes models with one")
-    return found[0] if found else None
+        del self._inputs, self._one_logits, self._every_logits

@@ -213,7 +213,7 @@ class StreamedLane(CpuLane):
         Raises the error of a failed read, after which the next step starts afresh.
         """
         self._start(step)
-        kind = PassKind.of(step)
+        kind = self._kind_of(step)
         if kind not in self._launches:
             self._launches[kind] = self._cut(self._calls_of(kind))
         walk, seconds, busy = _Walk(self._window), 0.0, [0.0] * len(self.work_split.workers)
@@ -240,7 +240,7 @@ class StreamedLane(CpuLane):
         """Like `run`, but calls `seen` with each op as soon as its results are ready. Slow: for tests and debugging."""
         self._start(step)
         walk = _Walk(self._window)
-        for op, calls in self._calls_of(replace(PassKind.of(step), alone=False)):
+        for op, calls in self._calls_of(replace(self._kind_of(step), alone=False)):
             for launch in self._ready(self._cut([(op, calls)]), walk):
                 self._worker_pool.run(launch.tape, self.work_split)
             seen(op)
@@ -249,12 +249,12 @@ class StreamedLane(CpuLane):
 
     def profile(self, step: Step) -> list[KernelTime]:
         """Evaluate a step and time its ops, without the wait for weights. For measurements."""
-        calls = self._calls_of(PassKind.of(step))
+        calls = self._calls_of(self._kind_of(step))
         return op_times(calls, self._profiled(step, calls), step)
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
         """Evaluate a step and time the calls of these stages, without the wait for weights. For measurements."""
-        calls = self._calls_of(PassKind.of(step))
+        calls = self._calls_of(self._kind_of(step))
         found = call_times(calls, self._profiled(step, calls))
         names = [stage.name for stage in self._spec.stages for _ in stage.ops]
         wanted = {id(op) for name, (op, _) in zip(names, calls, strict=True) if stages is None or name in stages}

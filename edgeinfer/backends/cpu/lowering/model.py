@@ -36,7 +36,7 @@ from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
-from edgeinfer.graph.step import Floats
+from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile
@@ -60,6 +60,9 @@ class CpuLowering:
         self._choice = KernelChoice(spec, file.tensors, sections)
         self.buffers = CpuBuffers(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
         self._is_whole, self.n_workers = sections is None, n_workers
+        self._without_deep = spec.without_deep_rows()
+        self._has_deep = self._without_deep is not spec
+        self._drops_deep = self._has_deep and sections is None and limits.stored is None
         self._taps: dict[Weight, Floats] = {}
         self.matmul = MatMulLowering(self._choice, packed, self.buffers, step, n_workers)
         self.states = CpuStates(spec, limits)
@@ -86,18 +89,22 @@ class CpuLowering:
         """The values of the int8 hidden rows of experts, after the op and before the next one of its kind."""
         return self.experts.hidden(op)
 
+    def adds_rows(self, batch: Batch) -> bool:
+        """Whether a pass has ops that add further parts of its rows, which one without rows does not need."""
+        return self._has_deep and (batch.rows is not None or not self._drops_deep)
+
     def calls(
-        self, alone: bool = False, unused: frozenset[int] = frozenset(), *, within: bool = False
+        self, alone: bool = False, unused: frozenset[int] = frozenset(), *, within: bool = False, deep: bool = False
     ) -> list[tuple[Op, list[Call]]]:
         """The calls of each op of the model, in order; a fused op has none of its own.
 
         `alone`: for passes of one token, whose activations every worker rounds for itself, which needs no barriers.
         `unused`: LoRA adapters that are left out; only of a model in one section, without record layers. `within`: for
-        passes that state budgets of attention.
+        passes that state budgets of attention. `deep`: for passes with rows of which parts are added after later layers.
         """
-        choice = self._choice
-        if unused:
-            choice = KernelChoice(self._spec.without_adapters(unused), self._file.tensors)
+        choice, spec = self._choice, self._without_deep if self._drops_deep and not deep else self._spec
+        if unused or spec is not self._spec:
+            choice = KernelChoice(spec.without_adapters(unused), self._file.tensors)
         ops, fusion = choice.ops, choice.fusion
         taken = {norm: take for take, norm in fusion.taken_rows.items()}
         paired = {place for pair in fusion.gated.values() for place in pair}

@@ -58,7 +58,7 @@ class Embedding:
         else:
             is_given = tokens < 0
             self._look_up(np.where(is_given, np.int32(0), tokens), out)
-            out[: len(tokens), : self._width][is_given] = rows.values
+            out[: len(tokens), : self._width][is_given] = rows.values[:, : self._width]
         if self._positions is not None:
             out[: len(tokens), : self._width] += self._positions[positions]
 
