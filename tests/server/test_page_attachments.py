@@ -11,7 +11,7 @@ import pytest
 
 from edgeinfer.app.chat.attachments import attach
 from edgeinfer.app.server.listening import ServerOptions
-from edgeinfer.app.server.requests import one_text
+from edgeinfer.app.server.message_contents import one_text
 from edgeinfer.app.sessions.conversation import with_attachments
 from edgeinfer.app.sessions.importing import chat_of_json
 from edgeinfer.app.sessions.records import Attachment

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.server.objects import Record
+from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stream import TextStream
@@ -21,12 +22,19 @@ if TYPE_CHECKING:
 class FollowedStream:
     """A stream whose progress is told if `loop` is given."""
 
-    def __init__(self, begin: Callable[..., TextStream], loop: asyncio.AbstractEventLoop | None) -> None:
-        """`begin`: creates the stream, with the option `progress` if that is to be told."""
-        self._loop, self._begun_s = loop, time.monotonic()
+    def __init__(
+        self,
+        begin: Callable[..., TextStream],
+        loop: asyncio.AbstractEventLoop | None,
+        go_on: Progress = no_progress,
+    ) -> None:
+        """`begin`: creates the stream, with the option `progress`. `go_on`: raises to end that, not the answer."""
+        self._loop, self._begun_s, self._go_on = loop, time.monotonic(), go_on
         self._told: list[Record] = []
         self._arrived: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
-        self.stream = begin() if loop is None else begin(progress=self._report)
+        self._has_begun = False
+        self.stream = begin(progress=go_on if loop is None else self._report)
+        self._has_begun = True
 
     def take_progress(self) -> list[Record]:
         """The progress that was not taken yet."""
@@ -66,7 +74,10 @@ class FollowedStream:
             self._arrived.put_nowait(reason)
 
     def _report(self, what: str, done: int, total: int) -> None:
-        """Called by the engine, in its own thread."""
+        """Called by the engine: while the stream is created, then in the engine's own thread."""
+        if not self._has_begun:
+            self._go_on(what, done, total)
+            return
         assert self._loop is not None
         with suppress(RuntimeError):  # the loop is closed: nobody listens
             self._loop.call_soon_threadsafe(self._tell, done, total, 1e3 * (time.monotonic() - self._begun_s))

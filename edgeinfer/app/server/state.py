@@ -28,19 +28,21 @@ from edgeinfer.app.server.objects import Record, finished_stats
 from edgeinfer.app.server.ollama_models import DetailsCache
 from edgeinfer.app.server.pooled_model import PooledModel
 from edgeinfer.app.server.properties import open_record, properties
+from edgeinfer.app.server.request_images import RequestImages, may_see, require_sight, sees_nothing
 from edgeinfer.app.server.requests import AdapterScale, adapter_scales
 from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
 from edgeinfer.app.server.streaming import thread_done, unless_gone
+from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
-    from edgeinfer.steps import Progress
+    from edgeinfer.models.store import LocalModel
 
 T = TypeVar("T")
-ReadTexts = Callable[["Progress"], tuple[T, int]]
+ReadTexts = Callable[[Progress], tuple[T, int]]
 """Reads texts; returns a result and the number of tokens, and ends with what its progress function raises."""
 
 
@@ -83,18 +85,36 @@ class ServerState:
 
     @asynccontextmanager
     async def model(
-        self, name: str | None, n_answers: int = 0, request: Request | None = None
+        self, name: str | None, n_answers: int = 0, request: Request | None = None, image: str | None = None
     ) -> AsyncIterator[PooledModel]:
         """Reserve a model for a request of `n_answers` answers; if the client leaves meanwhile, it is not opened.
 
-        Raises APIError if the queue is full or the client has gone.
+        `image`: where the request has one. Raises APIError if the queue is full or the client has gone, and if the
+        model sees nothing: before it is opened, if that is known.
         """
         with self._counted(n_answers):
+            if image is not None:
+                await asyncio.to_thread(self._require_sight, name, image)
             async with AsyncExitStack() as held:
                 use = held.enter_async_context(self.pool.use(name, loads=self.pool.limits.loads_on_demand))
                 found = await (use if request is None else unless_gone(use, request, lambda: None))
+                require_sight(found, image)
                 await self.modules.put_back(found)
                 yield found
+
+    def images(self, go_on: Progress = no_progress) -> RequestImages:
+        """What reads the images of one request. `go_on`: raises to end that."""
+        return RequestImages(go_on, fetches=self.options.fetches_images)
+
+    def reads_images(self, model: LocalModel) -> bool:
+        """Whether a model reads images; one that is not open: as far as is known of its files."""
+        pooled = self.pool.opened(model)
+        return may_see(model, self.pool.load_of(model)) if pooled is None else pooled.llm.info.reads_images
+
+    def _require_sight(self, name: str | None, image: str) -> None:
+        model = self.pool.answering(name)
+        if not self.reads_images(model):
+            raise sees_nothing(model.name, image)
 
     @contextmanager
     def _counted(self, n: int) -> Iterator[None]:

@@ -8,6 +8,7 @@ intervals.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.models.text.tools import ToolCall
+    from edgeinfer.steps import Progress
 
 T = TypeVar("T")
 
@@ -92,6 +94,20 @@ async def thread_done(work: Callable[[], T]) -> T:
         await asyncio.wait({task})
         task.exception()  # retrieve the exception, or asyncio would log it
         raise
+
+
+async def in_thread(work: Callable[[Progress], T], request: Request) -> T:
+    """Run `work` in a thread and return its result; raises APIError if the client disconnects.
+
+    The progress function that `work` is given ends it then.
+    """
+    gone = threading.Event()
+
+    def go_on(*_: object) -> None:
+        if gone.is_set():
+            raise APIError(499, "the client has gone")
+
+    return await unless_gone(thread_done(lambda: work(go_on)), request, gone.set)
 
 
 async def unless_gone(work: Awaitable[T], request: Request, stop: Callable[[], None]) -> T:
