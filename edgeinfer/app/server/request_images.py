@@ -28,6 +28,8 @@ MOST_IMAGES = 100
 """Most images of one request."""
 MOST_PIXELS = 500_000_000
 """Most pixels of all images of one request; each may have up to `models.images.decoding.MOST_PIXELS`."""
+MOST_FETCHED_BYTES = MOST_BYTES
+"""Most bytes of all images that are fetched for one request."""
 FETCH_S = 20.0
 """Most seconds that an image may take to be fetched."""
 CHUNK = 1 << 22
@@ -75,12 +77,11 @@ class RequestImages:
             told = f"a data URL ({DATA_URL})" + (", or an http or https address" if self._fetches else "")
             raise APIError(400, f"{place} must be {told}", "invalid_image_url", place)
         if not self._fetches:
-            told = "this server fetches nothing that clients name (`edgeinfer serve --image-urls` would)"
-            raise APIError(
-                400, f"{place}: {told}; send the image as a data URL ({DATA_URL})", "invalid_image_url", place
-            )
+            told = f"{place}: this server fetches nothing that clients name (`edgeinfer serve --image-urls` would)"
+            raise APIError(400, f"{told}; send a data URL ({DATA_URL})", "invalid_image_url", place)
+        most_bytes = MOST_FETCHED_BYTES - sum(len(image.data) for image in self.fetched.values())
         try:
-            return fetch_public(address, MOST_BYTES, FETCH_S, lambda: self._go_on("fetching images", 0, 0))
+            return fetch_public(address, most_bytes, FETCH_S, lambda: self._go_on("fetching images", 0, 0))
         except DownloadFailed as reason:
             raise APIError(400, f"{place}: {reason}", "invalid_image_url", place) from None
 

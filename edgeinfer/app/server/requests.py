@@ -103,7 +103,7 @@ class Sampling(Dialects):
 class ImageURL(RequestBody):
     """Where an image is; `detail`, which other servers have, changes nothing: an encoder takes images as it does."""
 
-    url: ImageText
+    url: ImageText = ""
     detail: Annotated[str, Field(max_length=20)] | None = None
 
 

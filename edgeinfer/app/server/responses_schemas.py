@@ -95,16 +95,15 @@ def _told(item: Mapping[object, object]) -> set[object]:
 
 
 def with_images(item: Item, images: Mapping[str, Image]) -> Item:
-    """An item that has images, known by their addresses, itself."""
-    if not images or not isinstance(item.content, list):
-        return item
-    parts = [
-        part.model_copy(update={"image_url": data_url(images[address])})
-        if (address := part.address) in images
-        else part
-        for part in item.content
-    ]
-    return item.model_copy(update={"content": parts})
+    """An item with images, which are known by their addresses, as data URLs."""
+
+    def own(part: MessagePart) -> MessagePart:
+        image = images.get(part.address or "")
+        return part if image is None else part.model_copy(update={"image_url": data_url(image)})
+
+    fields = {"content": item.content, "output": item.output}
+    changed = {name: [own(part) for part in value] for name, value in fields.items() if isinstance(value, list)}
+    return item.model_copy(update=changed) if images else item
 
 
 Items = Annotated[list[Item], Field(min_length=1)]
