@@ -54,7 +54,7 @@ def is_public(text: str) -> bool:
 
 def fetch_public(url: str, most_bytes: int, limit_s: float, go_on: Callable[[], None]) -> bytes:
     """The bytes of an image at a public address. `go_on`: raises to end the work. Raises DownloadFailed."""
-    reach, policy = _Reach(limit_s), DownloadPolicy(attempts=1, stall_s=min(STALL_S, limit_s))
+    reach, policy = _Reach(limit_s), DownloadPolicy(attempts=1, stall_s=STALL_S)
     try:
         with reach, open_url(url, {"Accept": "image/*"}, policy, _opener(reach)) as response:
             kind = response.headers.get("Content-Type", KINDS[-1]).strip().lower()
