@@ -372,6 +372,29 @@ def test_the_server_answers_while_an_image_is_encoded(seeing: Running, monkeypat
     assert (codes, gate.n_begun) == ([200], N_TILES)
 
 
+def test_many_images_leave_threads_to_others(seeing: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, codes = Gate(monkeypatch), list[int]()
+
+    def ask(seed: int) -> None:
+        part = {"type": "image_url", "image_url": url_of(photo(seed))}
+        codes.append(post(seeing, {"messages": [{"role": "user", "content": [part]}], **GREEDY}).status_code)
+
+    asking = [threading.Thread(target=ask, args=(seed,)) for seed in range(100, 140)]
+    for each in asking:
+        each.start()
+    try:
+        until(lambda: seeing.pool.n_users == len(asking))
+        until(lambda: gate.n_begun)
+        for _ in range(3):
+            assert post(seeing, {"messages": [{"role": "user", "content": "hi"}], **GREEDY}).status_code == 200
+        assert codes == []
+    finally:
+        gate.opened.set()
+        for each in asking:
+            each.join(120)
+    assert codes == [200] * len(asking)
+
+
 def post(running: Running, body: object, **options: Any) -> httpx.Response:
     with httpx.Client(base_url=running.url, verify=UNENCRYPTED, timeout=60) as http:
         return http.post("/v1/chat/completions", json=body, **options)

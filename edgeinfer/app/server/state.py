@@ -7,7 +7,6 @@ format. Each server has its own metrics; none are global. Does not depend on rou
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -32,7 +31,7 @@ from edgeinfer.app.server.request_images import RequestImages, may_see, require_
 from edgeinfer.app.server.requests import AdapterScale, adapter_scales
 from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
-from edgeinfer.app.server.streaming import thread_done, unless_gone
+from edgeinfer.app.server.streaming import NO_TURNS, in_thread, unless_gone
 from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel
 
 T = TypeVar("T")
+MOST_READING_IMAGES = 2
+"""Requests whose images are fetched and encoded at a time, which takes a thread each."""
 ReadTexts = Callable[[Progress], tuple[T, int]]
 """Reads texts; returns a result and the number of tokens, and ends with what its progress function raises."""
 
@@ -51,8 +52,9 @@ class ServerState:
     """`defaults`: options for fields that a request leaves out. `n_answers`: running and queued answers.
 
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
-    answers. `tools`: of MCP servers. `details`: what lists say of models. `n_pulls`: models that are being pulled for
-    clients. `properties`: of models that were open, by name.
+    answers. `reading_images`: held by requests whose images are read, for the same reason. `tools`: of MCP servers.
+    `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of models
+    that were open, by name.
     """
 
     options: ServerOptions
@@ -61,6 +63,7 @@ class ServerState:
     defaults: Options
     n_answers: int = 0
     embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reading_images: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READING_IMAGES))
     details: DetailsCache = field(default_factory=DetailsCache)
     n_pulls: int = 0
     responses: StoredResponses = field(default_factory=StoredResponses)
@@ -101,6 +104,10 @@ class ServerState:
                 require_sight(found, image)
                 await self.modules.put_back(found)
                 yield found
+
+    async def begun(self, work: Callable[[Progress], T], request: Request, image: str | None) -> T:
+        """Begin an answer, or count a prompt, in a thread; as `in_thread`. `image`: where the request has one."""
+        return await in_thread(work, request, NO_TURNS if image is None else self.reading_images)
 
     def images(self, go_on: Progress = no_progress) -> RequestImages:
         """What reads the images of one request. `go_on`: raises to end that."""
@@ -144,17 +151,7 @@ class ServerState:
 
         Returns the result of `work` and the number of tokens read. Raises APIError if the client has gone.
         """
-        gone = threading.Event()
-
-        def go_on(*_: object) -> None:
-            if gone.is_set():
-                raise APIError(499, "the client has gone")
-
-        async def in_turn() -> tuple[T, int]:
-            async with self.embedding:
-                return await thread_done(lambda: work(go_on))
-
-        result, n_tokens = await unless_gone(in_turn(), request, gone.set)
+        result, n_tokens = await in_thread(work, request, self.embedding)
         self.metrics.read(model.name, n_tokens)
         return result, n_tokens
 

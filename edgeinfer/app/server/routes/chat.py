@@ -27,7 +27,7 @@ from edgeinfer.app.server.objects import (
 )
 from edgeinfer.app.server.requests import ChatRequest, chat_options, seeded
 from edgeinfer.app.server.state import ServerState, server_state
-from edgeinfer.app.server.streaming import ChunkWriter, ContentReader, in_thread, read_all, side_by_side, streaming
+from edgeinfer.app.server.streaming import ChunkWriter, ContentReader, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
@@ -45,9 +45,10 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation, as one response or as a stream of events."""
     state, n = server_state(request), body.n or 1
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, n, request, first_image(body.messages)))
+        image = first_image(body.messages)
+        model = await held.enter_async_context(state.model(body.model, n, request, image))
         loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
-        followed = await in_thread(lambda go_on: _streams(body, model, state, loop, go_on), request)
+        followed = await state.begun(lambda go_on: _streams(body, model, state, loop, go_on), request, image)
         envelope = Envelope("chat.completion", model.name, model.llm.info.fingerprint[:16])
         if body.stream:
             events = _events(body, model, followed, envelope, state)
@@ -70,14 +71,14 @@ async def input_tokens(body: ChatRequest, request: Request) -> Record:
 
 async def n_prompt_tokens(body: ChatRequest, request: Request) -> int:
     """The number of tokens of a conversation, whether it fits or not; images are not encoded. Raises APIError."""
-    state = server_state(request)
-    async with state.model(body.model, 0, request, first_image(body.messages)) as model:
+    state, image = server_state(request), first_image(body.messages)
+    async with state.model(body.model, 0, request, image) as model:
 
         def counted(go_on: Progress) -> int:
             options = chat_options(body, state.defaults_of(model))
             return model.llm.prompts.n_tokens(messages_of(body.messages, state.images(go_on)), options)
 
-        return await in_thread(counted, request)
+        return await state.begun(counted, request, image)
 
 
 def _streams(

@@ -26,7 +26,7 @@ from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import ChatRequest, chat_options
 from edgeinfer.app.server.routes.chat import n_prompt_tokens
 from edgeinfer.app.server.state import ServerState, server_state
-from edgeinfer.app.server.streaming import EVERY_S, ContentReader, in_thread, read_all, streaming
+from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
@@ -41,9 +41,10 @@ ROUTER = APIRouter(tags=["answers"])
 async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, as one message or as a stream of events."""
     state, chat = server_state(request), body.as_chat()
+    image = first_image(chat.messages)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1, request, first_image(chat.messages)))
-        stream = await in_thread(lambda go_on: _stream(chat, model, state, go_on), request)
+        model = await held.enter_async_context(state.model(body.model, 1, request, image))
+        stream = await state.begun(lambda go_on: _stream(chat, model, state, go_on), request, image)
         if body.stream:
             return streaming(_events(body, model, stream, state), held.pop_all().aclose, ANTHROPIC)
         await read_all([stream], request)

@@ -19,7 +19,7 @@ from edgeinfer.app.server.ollama_schemas import AnswerRequest, GenerateRequest, 
 from edgeinfer.app.server.ollama_wire import AnswerFrame, kept_s, lines, logprob_records, tool_call_record
 from edgeinfer.app.server.requests import chat_options
 from edgeinfer.app.server.state import ServerState, server_state
-from edgeinfer.app.server.streaming import EVERY_S, ContentReader, in_thread, read_all
+from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
@@ -75,7 +75,7 @@ async def _answer(body: AnswerRequest, request: Request, content: Content, begin
             model.keep_s = kept_s(body.keep_alive)
         if begin is None:
             return JSONResponse(frame.empty(content("", "", []), "load"))
-        stream = await in_thread(lambda go_on: begin(model, state, go_on), request)
+        stream = await state.begun(lambda go_on: begin(model, state, go_on), request, body.image)
         parts = _Parts(stream, model, body, frame, content)
         if body.stream is not False:
             return lines(_records(parts, model, state), held.pop_all().aclose)

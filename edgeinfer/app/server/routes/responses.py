@@ -20,7 +20,7 @@ from edgeinfer.app.server.responses_schemas import Item, ResponseRequest, with_i
 from edgeinfer.app.server.responses_stream import ResponseEvents
 from edgeinfer.app.server.routes.chat import n_prompt_tokens
 from edgeinfer.app.server.state import ServerState, server_state
-from edgeinfer.app.server.streaming import EVERY_S, ContentReader, in_thread, read_all, streaming
+from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
@@ -39,9 +39,10 @@ async def responses(body: ResponseRequest, request: Request) -> Response:
     earlier = _earlier(body, state)
     body = _resolved(body, earlier, state)
     chat = _chat(body, earlier)
+    image = first_image(chat.messages)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1, request, first_image(chat.messages)))
-        stream, fetched = await in_thread(lambda go_on: _stream(body, chat, model, state, go_on), request)
+        model = await held.enter_async_context(state.model(body.model, 1, request, image))
+        stream, fetched = await state.begun(lambda go_on: _stream(body, chat, model, state, go_on), request, image)
         answer = _Answer(body, earlier, stream, ResponseObject(body, model.name), model, state, fetched)
         if body.stream:
             return streaming(answer.events(), held.pop_all().aclose)

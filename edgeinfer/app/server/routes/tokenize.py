@@ -24,7 +24,6 @@ from edgeinfer.app.server.requests import (
     template_variables,
 )
 from edgeinfer.app.server.state import server_state
-from edgeinfer.app.server.streaming import in_thread
 
 if TYPE_CHECKING:
     from edgeinfer.steps import Progress
@@ -110,7 +109,8 @@ async def tokenizer_info(request: Request) -> Record:
 async def apply_template(body: TemplateRequest, request: Request) -> Record:
     """Render a conversation as a prompt with the chat template."""
     state = server_state(request)
-    async with state.model(body.model, 0, request, first_image(body.messages)) as model:
+    image = first_image(body.messages)
+    async with state.model(body.model, 0, request, image) as model:
         prompts = model.llm.prompts
         tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
         variables = template_variables(body, state.defaults_of(model))
@@ -120,4 +120,4 @@ async def apply_template(body: TemplateRequest, request: Request) -> Record:
             messages = messages_of(body.messages, state.images(go_on))
             return prompts.render(messages, tools, variables, begins_answer=begins)
 
-        return {"prompt": await in_thread(rendered, request)}
+        return {"prompt": await state.begun(rendered, request, image)}
