@@ -3,9 +3,9 @@
 Run from the repository root: `python scripts/make_row_goldens.py [NAME …]`. Needs torch, transformers and gguf. The
 text parts of Qwen2-VL and Qwen3-VL, with and without parts of rows for later layers (deepstack), are written as tiny
 random models, as is that of Gemma 4; for Qwen 3.5 and Gemma 3 those of `tests/golden/data` are regenerated, byte for
-byte. transformers is given embeddings (`inputs_embeds`), positions int64[3, 1, T] if it takes them, and for rows that see
-each other the masks that it makes of their images. NAME.npz has model, the file's path from `tests/golden/data`; tokens
-int32[T], -1 at rows; rows float32[N, D] or, with n further parts, [N, (1 + n) * D]; axes int32[T, 3] (for models
+byte. transformers is given embeddings (`inputs_embeds`), positions int64[3, 1, T] if it takes them, and for rows that
+see each other the masks that it makes of their images. NAME.npz has model, the file's path from `tests/golden/data`;
+tokens int32[T], -1 at rows; rows float32[N, D] or, with n further parts, [N, (1 + n) * D]; axes int32[T, 3] (for models
 without several axes: [0, 3]); images int32[I, 2], the first row of each image that sees itself and the token after it;
 columns int32[C] and logits float32[T, C]; last float32[V].
 """
@@ -69,7 +69,7 @@ def qwen2vl() -> torch.nn.Module:
 
 
 def qwen3vl(sizes: Sizes = SQUARE, n_deep: int = 0) -> torch.nn.Module:
-    """The text part of Qwen3-VL: pairs rotate by the three positions in alternation. `n_deep`: parts for later layers."""
+    """The text part of Qwen3-VL: pairs rotate by the three positions in alternation. `n_deep`: parts for layers."""
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": list(SECTIONS)}
     common = sizes.common() | {"head_dim": sizes.head_width}
     config = Qwen3VLTextConfig(**common, rope_parameters=rope, tie_word_embeddings=True)

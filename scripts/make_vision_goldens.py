@@ -18,6 +18,7 @@ import json
 import pkgutil
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from goldens.llama_cpp import Converter
 from goldens.vision.case import Case
 from goldens.weights import randomise
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data" / "vision"
@@ -40,14 +42,15 @@ def all_cases() -> list[Case]:
     return [case for name in sorted(names) for case in importlib.import_module(f"goldens.vision.{name}").CASES]
 
 
-def picture(size: tuple[int, int], random: np.random.Generator) -> NDArray[np.uint8]:
-    """A picture of smooth colours with an edge and some noise: uint8[H, W, 3]."""
-    height, width = size
+def picture(size: tuple[int, int], random: np.random.Generator, repeated: int) -> NDArray[np.uint8]:
+    """A picture of smooth colours with an edge and some noise: uint8[H, W, 3]. `repeated`: as in `Case`."""
+    height, width = (-(-each // repeated) for each in size)
     rows, columns = np.mgrid[0:height, 0:width].astype(np.float64)
     waves = [np.sin(rows / random.uniform(4, 20) + columns / random.uniform(4, 20) + turn) for turn in range(3)]
     found = 128 + 90 * np.stack(waves, axis=-1) + random.normal(0, 8, (height, width, 3))
     found[height // 3 : height // 2, width // 4 : width // 2] = random.integers(0, 256, 3)
-    return found.clip(0, 255).astype(np.uint8)
+    small = found.clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(small.repeat(repeated, axis=0).repeat(repeated, axis=1)[: size[0], : size[1]])
 
 
 def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
@@ -65,9 +68,23 @@ def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
     name, options = case.processor
     processor = getattr(transformers, name)(**options)
     processor.save_pretrained(folder)
+    if case.architecture:
+        config.architectures = [case.architecture]
+        config.save_pretrained(folder)
     for file, held in case.files.items():
         (folder / file).write_text(json.dumps(held))
-    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval(), processor
+    made = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
+    rename(folder / "model.safetensors", case.renamed)
+    return made, processor
+
+
+def rename(file: Path, renamed: tuple[tuple[str, str], ...]) -> None:
+    """Write a checkpoint again, its tensors under other names."""
+    found = {}
+    for name, tensor in load_file(file).items():
+        old, new = next((pair for pair in renamed if name.startswith(pair[0])), ("", ""))
+        found[new + name[len(old) :]] = tensor
+    save_file(found, file, {"format": "pt"})
 
 
 def answered(
@@ -77,7 +94,7 @@ def answered(
     assert case.speaker is not None
     name, options = case.speaker
     speaker = getattr(transformers, name)(processor, AutoTokenizer.from_pretrained(folder), **options)
-    inputs = speaker(text=[case.prompt], images=[pixels], return_tensors="pt")
+    inputs = speaker(text=[case.prompt], images=[pixels], return_tensors="pt", **case.asked)
     with torch.no_grad():
         logits = model(**inputs, use_cache=False).logits[0, -1].float().numpy()
     ids = inputs["input_ids"][0].numpy().astype(np.int32)
@@ -94,7 +111,7 @@ def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
         model, processor = write_checkpoint(case, folder, seed)
         found: dict[str, Any] = {}
         for number, size in enumerate(case.sizes):
-            pixels = picture(size, random)
+            pixels = picture(size, random, case.repeated)
             with torch.no_grad():
                 rows = case.features(model, processor(images=[pixels], return_tensors="pt"))
             found[f"pixels{number}"] = pixels
@@ -103,9 +120,14 @@ def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
             if case.speaker is not None:
                 found |= answered(case, model, processor, folder, pixels, str(number))
         np.savez_compressed(data / f"{case.name}.npz", **found)
-        converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, case.options)
+        if case.has_text:
+            options = (*case.options, *case.text_options)
+            converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, options)
         out = data / f"mmproj-{case.name}.gguf"
-        converter.convert(folder, out, "f32", case.tokenizer.pre, ("--mmproj", *case.options))
+        if case.projector is not None:
+            case.projector(model, out)
+        else:
+            converter.convert(folder, out, "f32", case.tokenizer.pre, ("--mmproj", *case.options))
         counts = [found[f"counts{number}"].tolist() for number in range(len(case.sizes))]
         print(f"{case.name}: {out.stat().st_size / 1024:.0f} KiB, rows {counts}", flush=True)
 
@@ -118,9 +140,9 @@ def main() -> int:
     torch.set_num_threads(1)
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary, Converter(given.llama_cpp, Path(temporary) / "log") as converter:
-        for number, case in enumerate(all_cases()):
+        for case in all_cases():
             if case.name in (given.families or [case.name]):
-                make(case, converter, 3000 + number, DATA)
+                make(case, converter, zlib.crc32(case.name.encode()), DATA)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Activation functions in NumPy: SiLU, tanh GELU, ReLU, squared ReLU, sigmoid, GELU, softplus.
+"""Activation functions in NumPy: SiLU, tanh GELU, ReLU, squared ReLU, sigmoid, GELU, softplus, quick GELU.
 
 ReLU and squared ReLU produce exact zeros. Sigmoid and softplus are used for gates on the attention output.
 """
@@ -14,10 +14,10 @@ import numpy as np
 
 from edgeinfer.graph.step import Floats
 
-Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "sigmoid", "gelu", "softplus"]
+Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "sigmoid", "gelu", "softplus", "gelu_quick"]
 ExpertActivation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "gelu", "swiglu_oai"]
 LIMIT, SLOPE = np.float32(7.0), np.float32(1.702)
-"""The factor of `swiglu_oai`."""
+"""The clamp of `swiglu_oai`, and the factor of that and of `gelu_quick`."""
 
 
 def silu(gate: Floats) -> Floats:
@@ -61,6 +61,11 @@ def softplus(gate: Floats) -> Floats:
     return relu(gate) + np.log1p(power)
 
 
+def gelu_quick(gate: Floats) -> Floats:
+    """GELU, sigmoid approximation: x * sigmoid(1.702 x) (Hendrycks & Gimpel, arXiv 1606.08415)."""
+    return gate * sigmoid(SLOPE * gate)
+
+
 ACTIVATIONS: Mapping[Activation, Callable[[Floats], Floats]] = MappingProxyType(
     {
         "silu": silu,
@@ -70,6 +75,7 @@ ACTIVATIONS: Mapping[Activation, Callable[[Floats], Floats]] = MappingProxyType(
         "sigmoid": sigmoid,
         "gelu": gelu,
         "softplus": softplus,
+        "gelu_quick": gelu_quick,
     }
 )
 

@@ -116,6 +116,12 @@ def softplus(builder: Builder, x: Value) -> Value:
     return emit.fma(builder, total, s, larger(builder, x, constant(0.0)))
 
 
+def gelu_quick(builder: Builder, x: Value) -> Value:
+    """x / (1 + e^(-1.702 x))."""
+    power = exp(builder, builder.fmul(x, constant(-1.702)))
+    return builder.fdiv(x, builder.fadd(constant(1.0), power))
+
+
 ACTIVATIONS = MappingProxyType(
     {
         "silu": silu,
@@ -125,6 +131,7 @@ ACTIVATIONS = MappingProxyType(
         "sigmoid": sigmoid,
         "gelu": gelu,
         "softplus": softplus,
+        "gelu_quick": gelu_quick,
     }
 )
 """Activations by their names in `ops.Activation`."""

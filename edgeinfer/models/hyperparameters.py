@@ -15,6 +15,7 @@ import numpy as np
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.operands import Every, RopePermutation, Weight
 from edgeinfer.models.gguf import Metadata, TensorInfo
+from edgeinfer.models.gguf.adapter import TRANSPOSED
 
 COUNT_MAX = 1 << 31
 """Largest accepted size or count: every known model is far below it, and products of two stay exact."""
@@ -119,6 +120,11 @@ class Hyperparameters:
         self._check(name, shape)
         start, stop = rows or (0, shape[0])
         return Weight(name, start, stop, shape[1], order)
+
+    def turned(self, name: str, shape: tuple[int, int]) -> Weight:
+        """The 2-D tensor `name`, stored transposed, as a matrix of `shape`. Raises BadGGUF as `matrix` does."""
+        self._check(name, shape[::-1])
+        return Weight(name + TRANSPOSED, 0, *shape)
 
     def stacked(self, name: str, count: int, shape: tuple[int, int]) -> tuple[Weight, ...]:
         """Each of the `count` matrices of the 3-D tensor `name`. Raises BadGGUF as `matrix` does."""

@@ -13,6 +13,7 @@ from types import TracebackType
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
+from edgeinfer.models.gguf.adapter import TRANSPOSED
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import ARCHITECTURE, projector_of
 from edgeinfer.models.quants import format_of
@@ -65,8 +66,10 @@ def encoder_of(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> ImageEn
 def _check_tensors(encoder: ImageEncoder, tensors: Mapping[str, TensorInfo]) -> None:
     """Raises UnsupportedModel for a tensor that is read but has no supported format, or that nothing reads."""
     weights = [*encoder.trunk.weights(), *encoder.projection.weights()]
-    weights += [] if encoder.positions is None else [encoder.positions[0]]
-    names, unread = {weight.tensor for weight in weights}, re.compile(f"{OF_SOUND}|{encoder.unread or '$.'}")
+    weights += [] if encoder.positions is None else [encoder.positions[0], *encoder.constants]
+    names = {weight.tensor for weight in weights}
+    names |= {name.removesuffix(TRANSPOSED) for name in names}
+    unread = re.compile(f"{OF_SOUND}|{encoder.unread or '$.'}")
     for name, info in tensors.items():
         if name in names:
             try:

@@ -1,7 +1,8 @@
 """Variants of a model's graph: rows in place of token ids, activations that count as zero, blocks with a budget.
 
-In: a ModelSpec; what its file says about axes (`rope.dimension_sections`), or what `--approx` says. Out: a ModelSpec
-whose ops declare rows, three positions per token, the threshold or the budget; devices without these refuse it by name.
+In: a ModelSpec; what its file says about axes (`rope.dimension_sections`) and parts of rows (`n_deepstack_layers`), and
+its family about images, or what `--approx` says. Out: a ModelSpec whose ops declare rows, three positions per token,
+spans, the threshold or the budget; devices without these refuse it by name.
 Thresholds apply only to the activations of feed-forward networks with SiLU or GELU: ReLU networks have exact zeros
 already, and neurons of experts are not distinguished. Independent of files, of what produces rows and of what is read
 from where. Sources: Qwen2-VL (arXiv 2409.12191), Qwen3-VL (arXiv 2511.21631).

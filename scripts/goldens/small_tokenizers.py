@@ -139,12 +139,15 @@ def word_piece() -> Kind:
     return Kind(write, "jina-v2-en")
 
 
-def pieces(*, prefix: bool) -> Kind:
-    """SentencePiece's kind: pieces merged by score, with byte fallback; `prefix`: put a space before a text."""
+def pieces(*, prefix: bool, marks: tuple[str, ...] = ()) -> Kind:
+    """SentencePiece's kind: pieces merged by score, with byte fallback; `prefix`: put a space before a text.
+
+    `marks`: further special tokens, from id 4 on.
+    """
 
     def write(folder: Path) -> Encode:
         ids = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3}
-        own = {"add_dummy_prefix": prefix, "remove_extra_whitespaces": False}
+        own = {"add_dummy_prefix": prefix, "remove_extra_whitespaces": False, "control_symbols": list(marks)}
         held = _trained(folder / "tokenizer.model", "bpe", vocab_size=VOCABULARY, byte_fallback=True, **ids, **own)
         return lambda text: [ids["bos_id"], *(int(token) for token in held.encode(text))]
 

@@ -27,6 +27,7 @@ from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.cost.work import work_of
 from tests.adapter_files import write_adapter
 from tests.conformance.test_architectures import CONVERTED, EMBEDDING, FILES
+from tests.golden.goldens import DATA
 
 PACKAGE = Path(edgeinfer.__file__).parent
 FOLDERS = sorted(PACKAGE.glob("backends/*/ops"))
@@ -65,6 +66,8 @@ def test_every_op_is_used_by_a_model_with_goldens(tmp_path: Path) -> None:
         with open_model(path) as model:
             head = head_in(model.file.metadata, model.file.tensors)
             used |= {op.kind for op in (*model.spec.ops(), *(() if head is None else head.spec.ops()))}
+    with open_model(DATA / "rows" / "qwen3vl-deep-f32.gguf", rows=True) as model:
+        used |= {op.kind for op in model.spec.ops()}
     assert used == set(OPS.keys())
 
 

@@ -44,7 +44,9 @@ class RowText:
         """The tokens from one to before another."""
         before, after = (int((self.tokens[:end] < 0).sum()) for end in (first, stop))
         axes = None if self.axes is None else self.axes[first:stop]
-        images = tuple((max(0, begin - first), end - first) for begin, end in self.images if begin < stop and end > first)
+        images = tuple(
+            (max(0, begin - first), end - first) for begin, end in self.images if begin < stop and end > first
+        )
         return RowText(self.tokens[first:stop], self.rows[before:after], axes, images)
 
     def batch(self, sequence: int, n_cached: int) -> Batch:

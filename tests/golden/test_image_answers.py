@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 
 import edgeinfer
-from edgeinfer import LLM
+from edgeinfer import LLM, Image
 from edgeinfer.errors import BadSetting, UnsupportedModel
-from edgeinfer.models.images.image import Image
+from edgeinfer.graph.step import PAGE
+from edgeinfer.models.load import open_model
+from edgeinfer.setting_values import Spec
 from tests.golden.goldens import DATA
 
 VISION = DATA / "vision"
 JUDGED = sorted(path.stem for path in VISION.glob("*.npz") if "prompt" in np.load(path))
-N_CONTEXT = 512
+N_CONTEXT = 1024
 N_LIKELY = 20
 TOLERANCE = 0.02
 """Of log probabilities of likely tokens."""
@@ -40,12 +42,10 @@ class Judged:
         self.template = template
         self.llm = self.opened()
 
-    def opened(self, spec: str = "auto", mmproj: str = "auto") -> LLM:
-        """The model once more."""
-        path = VISION / f"{self.name}.gguf"
-        return edgeinfer.load(
-            path, n_context=N_CONTEXT, device="cpu", chat_template_file=self.template, spec=spec, mmproj=mmproj
-        )
+    def opened(self, spec: Spec = "auto", mmproj: str = "auto", *, keeps: bool = False) -> LLM:
+        """The model once more. `keeps`: it keeps prefixes on disk."""
+        own = {"n_context": N_CONTEXT, "device": "cpu", "chat_template_file": self.template}
+        return edgeinfer.load(VISION / f"{self.name}.gguf", **own, spec=spec, mmproj=mmproj, prefix_cache=keeps)
 
     def image(self, number: int) -> Image:
         return Image.of(self.held[f"pixels{number}"])
@@ -97,8 +97,26 @@ def test_an_image_is_encoded_once(judged: Judged) -> None:
     stream = judged.llm.chat(further, max_tokens=8, temperature=0.0)
     stream.read()
     assert stream.stats is not None
-    assert stream.stats.n_cached >= len(judged.held["ids0"])
+    n_prompt = len(judged.held["ids0"])
+    with open_model(VISION / f"{judged.name}.gguf") as model:  # states go back to a whole page
+        n_kept = n_prompt // PAGE * PAGE if model.spec.states else n_prompt
+    assert stream.stats.n_cached >= n_kept > 0
     assert reader.n_encoded == n_encoded
+
+
+def test_an_image_on_disk_is_not_encoded_again(judged: Judged, home: Path) -> None:
+    messages = judged.messages(0)
+    messages[0]["content"].append({"type": "text", "text": " and then the dog" * 50})  # type: ignore[attr-defined]
+    found = []
+    for _ in range(2):
+        with judged.opened(keeps=True) as llm:
+            stream = llm.chat(messages, max_tokens=8, temperature=0.0, logprobs=3)
+            stream.read()
+            assert stream.stats is not None
+            assert llm._images is not None
+            found.append((stream.tokens, stream.logprobs, stream.stats.n_from_disk > 0, llm._images.n_encoded > 0))
+    assert found[0][:2] == found[1][:2]
+    assert [each[2:] for each in found] == [(False, True), (True, False)]
 
 
 def test_counting_tokens_encodes_nothing(judged: Judged) -> None:

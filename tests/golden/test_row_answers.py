@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
@@ -17,8 +18,11 @@ from edgeinfer.engine.session import Session
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceUnavailable, UnsupportedModel
 from tests.golden.row_goldens import RowGolden
 
-FAMILIES = ("qwen2vl-f32", "qwen35-f32")
+FAMILIES = ("qwen2vl-f32", "qwen35-f32", "qwen3vl-deep-f32", "gemma3-f32-whole", "gemma4-f32-whole")
+"""Those that end in "whole" have images whose rows see each other."""
 N_TOKENS, GRID = 40, np.indices((1, 4, 6)).reshape(3, -1).T
+OTHERWISE = GRID[::-1]
+"""The places of an image in another order; families without places read its rows one after the other."""
 LIKELY = {"temperature": 0.0, "repeat_penalty": 1.3}
 """Penalties make these small models say more than one word; they look at tokens, and must not at rows."""
 
@@ -40,21 +44,35 @@ def drafting(golden: RowGolden) -> Iterator[LLM]:
         yield llm
 
 
-def prompt(golden: RowGolden, number: int = 0) -> list[Piece]:
+def rows_of(golden: RowGolden, rows: slice, number: int = 0, grid: NDArray[np.int64] | None = None) -> PromptRows:
+    """An image as the family has it."""
+    values = golden.text.rows[rows] + np.float32(number)
+    if golden.text.images:
+        return PromptRows(values, whole=grid is not OTHERWISE)
+    return PromptRows(values, grid)
+
+
+def prompt(golden: RowGolden, number: int = 0, grid: NDArray[np.int64] = GRID) -> list[Piece]:
     """Text, an image, text, and another image."""
-    image = PromptRows(golden.text.rows[:24] + np.float32(number), GRID)
-    return [*range(40, 60), image, *range(30), PromptRows(golden.text.rows[24:]), 7, 8]
+    image = rows_of(golden, slice(24), number, grid)
+    return [*range(40, 60), image, *range(30), rows_of(golden, slice(24, 36)), 7, 8]
 
 
-def answer(session: Session | LLM, pieces: Sequence[Piece]) -> str:
-    return "".join(said(session, pieces))
+def answer(session: Session | LLM, pieces: Sequence[Piece]) -> tuple[int, ...]:
+    return read(said(session, pieces))
+
+
+def read(stream: TextStream) -> tuple[int, ...]:
+    """The tokens of an answer, when it is over."""
+    list(stream)
+    return stream.tokens
 
 
 def said(session: Session | LLM, pieces: Sequence[Piece]) -> TextStream:
     return session.complete(pieces, max_tokens=N_TOKENS, **LIKELY)  # type: ignore[arg-type]
 
 
-def alone(llm: LLM, pieces: Sequence[Piece]) -> str:
+def alone(llm: LLM, pieces: Sequence[Piece]) -> tuple[int, ...]:
     with llm.session() as session:
         return answer(session, pieces)
 
@@ -70,16 +88,16 @@ def test_rows_are_read_once_and_never_taken_for_others(plain: LLM, golden: RowGo
     with plain.session() as session:
         expected = answer(session, prompt(golden))
         again = said(session, prompt(golden))
-        assert "".join(again) == expected
+        assert read(again) == expected
         assert again.stats is not None
         assert again.stats.n_cached >= 64  # whole pages, where there are states
         other = said(session, prompt(golden, 1))
-        assert "".join(other) == alone(plain, prompt(golden, 1))
+        assert read(other) == alone(plain, prompt(golden, 1))
         assert other.stats is not None
         assert other.stats.n_cached <= 20
-        moved = [*prompt(golden)[:20], PromptRows(golden.text.rows[:24], GRID[::-1]), *prompt(golden)[21:]]
+        moved = prompt(golden, grid=OTHERWISE)
         found = said(session, moved)
-        assert "".join(found) == alone(plain, moved)
+        assert read(found) == alone(plain, moved)
         assert found.stats is not None
         assert found.stats.n_cached <= 20
 
@@ -95,7 +113,7 @@ def test_sessions_branch_save_and_restore(plain: LLM, drafting: LLM, golden: Row
     with plain.session() as session:
         session.restore(tmp_path / "saved")
         found = said(session, longer)
-        assert "".join(found) == expected
+        assert read(found) == expected
         assert found.stats is not None
         assert found.stats.n_cached >= 64  # whole pages, where there are states
 
@@ -129,10 +147,16 @@ def test_a_process_of_its_own_gives_the_same(plain: LLM, golden: RowGolden) -> N
 
 
 def test_rows_that_cannot_be_are_refused(plain: LLM, golden: RowGolden) -> None:
-    with pytest.raises(BadSetting, match=r"rows of 7 numbers: this model's have 32"):
+    with pytest.raises(BadSetting, match=rf"rows of 7 numbers: this model's have {golden.text.rows.shape[1]}"):
         said(plain, [1, PromptRows(np.zeros((2, 7)))])
-    with pytest.raises(ContextOverflow, match="along an axis"):
-        said(plain, [1, PromptRows(golden.text.rows[:1], np.array([[0, 255, 0]]))])
+    if golden.text.axes is None:
+        with pytest.raises(BadSetting, match="2000 rows that see each other: this model reads at most"):
+            said(plain, [1, PromptRows(np.zeros((2000, 32)), whole=True)])
+    else:
+        with pytest.raises(ContextOverflow, match="along an axis"):
+            said(plain, [1, PromptRows(golden.text.rows[:1], np.array([[0, 255, 0]]))])
+        with pytest.raises(UnsupportedModel, match="see only what comes before them: leave whole out"):
+            said(plain, [1, PromptRows(golden.text.rows[:1], whole=True)])
     with pytest.raises(BadSetting, match="no token -1"):
         said(plain, [1, -1])
     with load(golden.model, device="cpu", n_context=64, spec="off") as llm:
@@ -143,6 +167,52 @@ def test_rows_that_cannot_be_are_refused(plain: LLM, golden: RowGolden) -> None:
         assert answer(llm, [1, 2, PromptRows(np.full((3, 32), 0.1)), 4])
         with pytest.raises(UnsupportedModel, match="one position a token"):
             said(llm, [1, PromptRows(np.zeros((1, 32)), np.zeros((1, 3), int))])
+
+
+@pytest.mark.parametrize("family", ["gemma3-f32-whole", "gemma4-f32-whole"])
+def test_images_are_read_whole_however_prompts_are_cut(family: str) -> None:
+    """Images nearly as large as a pass, together with others and with answers that are under way."""
+    golden = RowGolden.read(family)
+    random = np.random.default_rng(8)
+    images = [golden.text.rows[random.integers(0, 36, n_rows)] for n_rows in (250, 256, 1, 199)]
+    prompts: list[list[Piece]] = [
+        [*range(20), PromptRows(images[0], whole=True), *range(30, 90), PromptRows(images[1], whole=True), 5],
+        [PromptRows(images[1], whole=True), PromptRows(images[3], whole=True)],
+        [*range(200), PromptRows(images[2], whole=True), PromptRows(images[0], whole=True), *range(10)],
+        list(range(40)),
+        [7, *(PromptRows(images[3] + np.float32(n), whole=True) for n in range(3)), 8],
+    ]
+    with load(golden.model, device="cpu", n_context=1024, n_sessions=5, spec="off", rows=True) as llm:
+        expected = [alone(llm, each) for each in prompts]
+        assert len(set(expected)) == len(expected)
+        with llm.session() as session:
+            for number in (0, 1, 0, 4, 1):
+                assert answer(session, prompts[number]) == expected[number]
+    drafting = load(golden.model, device="cpu", n_context=1024, n_sessions=5, spec=5, rows=True)
+    with drafting as llm, ThreadPoolExecutor(len(prompts)) as pool:
+        assert list(pool.map(lambda each: answer(llm, each), prompts)) == expected
+
+
+@pytest.mark.parametrize("family", ["gemma3-f32-whole", "gemma4-f32-whole"])
+def test_layers_that_keep_a_window_give_the_same(family: str) -> None:
+    """Prompts longer than what such layers keep, of which a beginning is read again where it was dropped."""
+    golden = RowGolden.read(family)
+    images = [PromptRows(golden.text.rows[np.arange(200) % 36] + np.float32(n), whole=True) for n in range(5)]
+    long: list[Piece] = [*range(90), *images, *range(100), images[0], *range(20)]
+    prompts = long, [*long[:93], 5, 6], long[:92], long
+    found = []
+    for n_context in (1536, 6144):
+        with load(golden.model, device="cpu", n_context=n_context, spec=4, rows=True) as llm, llm.session() as session:
+            assert (llm._pool.executor.limits.windows is None) == (n_context == 1536)
+            found.append([answer(session, each) for each in prompts])
+    assert found[0] == found[1]
+
+
+def test_budgets_are_refused_where_rows_see_each_other() -> None:
+    model = RowGolden.read("gemma3-f32-whole").model
+    for approx in ("kv=256", "prefill=256"):
+        with pytest.raises(BadSetting, match=r"gemma3 with images, whose rows see each other.* for texts alone"):
+            load(model, device="cpu", n_context=512, rows=True, approx=approx)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from edgeinfer.app.server.errors import api_error
 from edgeinfer.app.server.listening import ServerOptions, is_address, is_loopback, listen_all
-from edgeinfer.errors import BadSetting, DeviceFailed, EdgeInferError
+from edgeinfer.errors import BadImage, BadSetting, DeviceFailed, EdgeInferError
 from tests.server.conftest import Running, served
 
 BODY = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
@@ -212,6 +212,7 @@ def test_addresses_are_told_from_names() -> None:
 def test_clients_are_told_what_is_meant_for_users_and_nothing_else() -> None:
     assert api_error(DeviceFailed("the device is gone")).body()["error"]["message"] == "the device is gone"
     assert api_error(EdgeInferError("x")).status == 500
+    assert (api_error(BadImage("x")).status, api_error(BadImage("x")).code) == (400, "invalid_image")
     hidden = api_error(ValueError("/home/anna/secret.txt"))
     assert (hidden.status, hidden.message) == (500, "the server failed; its log says why")
 

@@ -16,22 +16,12 @@ HEAVY = ("numpy", "PIL", "numba", "textual", "tokenizers", "jinja2", "typer", "a
 
 
 def test_the_public_names_are_these_and_all_resolve() -> None:
-    own = [
-        "Image",
-        "LLM",
-        "Message",
-        "ModelInfo",
-        "SamplingSettings",
-        "Session",
-        "Stats",
-        "TextStream",
-        "__version__",
-        "load",
-    ]
+    own = ["LLM", "Message", "ModelInfo", "SamplingSettings", "Session", "Stats", "TextStream", "__version__", "load"]
     own += [
         "BatchAnswer",
         "BatchStream",
         "DraftSpan",
+        "Image",
         "Module",
         "Prompt",
         "QueueStats",

@@ -131,6 +131,8 @@ def activated(graph: OnnxGraph, activation: Activation, gate: str) -> str:
     match activation:
         case "silu":
             return graph.contrib("QuickGelu", (gate,), alpha=1.0)
+        case "gelu_quick":
+            return graph.contrib("QuickGelu", (gate,), alpha=1.702)
         case "gelu_tanh":
             return graph.node("Gelu", (gate,), approximate="tanh")
         case "relu":

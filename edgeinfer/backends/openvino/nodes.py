@@ -80,6 +80,8 @@ def activated(activation: Activation, source: Node) -> Node:
             return op.sigmoid(source)
         case "softplus":
             return op.softplus(source)
+        case "gelu_quick":
+            return op.swish(source, numbers(1.702))
         case "relu2":
             positive = op.relu(source)
             return op.multiply(positive, positive)

@@ -1,8 +1,9 @@
 """Keys of pages: each names the whole text up to its end, and everything that its keys and values depend on.
 
 In: the identity of what reads texts (model, device, KV format …), scales of LoRA adapters, tokens. Out: a root, and a
-key per page: the hash of the key before and of the page's tokens. Equal keys mean equal contents, bit for bit. A page's
-name is its key with its tokens, of which another text may share only the first.
+key per page: the hash of the key before and of the page's tokens. Equal keys mean equal contents, bit for bit: names of
+rows say what the rows are made of. A page's name is its key with its tokens, of which another text may share only the
+first.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgeinfer.engine.kv.saved_state import Value
+from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS
 from edgeinfer.graph.step import PAGE
 
-FORMAT = "edgeinfer prefix 2"
+FORMAT = "edgeinfer prefix 3"
 KEY_BYTES = 20
+NAME_BYTES = 20
+"""Of the names of rows, without the sign: a hash of 16 bytes and a number."""
+WORD = 1 << 62
 
 
 def root_key(identity: Mapping[str, Value], scales: Sequence[float]) -> bytes:
@@ -40,26 +45,30 @@ def key_of(name: str) -> str:
     return name.partition(".")[0]
 
 
-def tokens_of(name: str) -> list[int]:
-    """The tokens in a page's name; none if it has none."""
+def words_of(name: str) -> list[int]:
+    """The tokens in a page's name, as `words`; none if it has none."""
     try:
-        return [int(token) for token in np.frombuffer(bytes.fromhex(name.partition(".")[2]), "<i4")]
+        return [int(word) for word in np.frombuffer(bytes.fromhex(name.partition(".")[2]), "<i8")]
     except ValueError:
         return []
 
 
-def n_ids(tokens: Sequence[int]) -> int:
-    """The number of tokens before the first row, whose name says nothing about its contents to other processes."""
-    return next((place for place, token in enumerate(tokens) if token < 0), len(tokens))
+def words(tokens: Sequence[int]) -> list[int]:
+    """Tokens as numbers of 64 bits: ids as they are, and of names of rows a part, below zero."""
+    if min(tokens, default=0) >= 0:
+        return list(tokens)
+    return [token if token >= 0 else -1 - (~token >> NUMBER_BITS ^ ~token) % WORD for token in tokens]
 
 
 def _pages(root: bytes, tokens: Sequence[int]) -> list[tuple[str, bytes]]:
-    """Key and tokens of each page."""
-    before, found, text = root, list[tuple[str, bytes]](), np.array(tokens, "<i4")
-    for start in range(0, len(text), PAGE):
-        page = text[start : start + PAGE].tobytes()
-        before = _hash(before + page)
-        found.append((before.hex(), page))
+    """Key and words of each page. Keys are made of whole names."""
+    before, found = root, list[tuple[str, bytes]]()
+    for start in range(0, len(tokens), PAGE):
+        page = tokens[start : start + PAGE]
+        content = np.array(words(page), "<i8").tobytes()
+        names = b"".join((~token).to_bytes(NAME_BYTES, "little") for token in page if token < 0)
+        before = _hash(before + content + names)
+        found.append((before.hex(), content))
     return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgeinfer.engine.kv.cached_pages import Bytes, CachedPages
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.prefixes.keys import n_ids, page_keys
+from edgeinfer.engine.prefixes.keys import page_keys, words
 from edgeinfer.engine.prefixes.parts_file import PartsFile, PartsReader
 from edgeinfer.engine.prefixes.store import FoundPages, PrefixStore
 from edgeinfer.engine.run.cached import CachedSequence
@@ -67,13 +67,13 @@ def coming_prefix(
 
     `root`: of keys. `ahead_bytes`: memory for pages that are read before they are put back.
     """
-    n_most = min(n_ids(prompt), len(prompt) - 1)  # at least one token is read, whose logits are needed
+    n_most = len(prompt) - 1  # at least one token is read, whose logits are needed
     least = max(LEAST_TOKENS, n_cached + LEAST_GAINED)
     if n_most < least:
         return None
     text = prompt[:n_most]
     keys = page_keys(root, text)
-    found = store.find(keys, [text[start : start + PAGE] for start in range(0, n_most, PAGE)])
+    found = store.find(keys, [words(text[start : start + PAGE]) for start in range(0, n_most, PAGE)])
     try:
         n_tokens, parts = _resumable(pages, store, keys, found, least)
         if n_tokens < least:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, delete, files_in, is_nearly_full
-from edgeinfer.engine.prefixes.keys import key_of, tokens_of
+from edgeinfer.engine.prefixes.keys import key_of, words_of
 from edgeinfer.engine.prefixes.parts_file import (
     DamagedFile,
     PartsFile,
@@ -81,7 +81,7 @@ class PrefixStore:
     def find(self, keys: Sequence[str], parts: Sequence[Sequence[int]] = ()) -> FoundPages:
         """The pages that are there of a text with these keys, from its beginning on. Counts as use of them.
 
-        `parts`: the tokens of its pages, also of a last one that is not whole and has no key.
+        `parts`: its pages as `words`, also of a last one that is not whole and has no key.
         """
         found = FoundPages()
         while len(found) < len(keys) and not found.is_scattered:
@@ -95,7 +95,7 @@ class PrefixStore:
                 break
             found.pages += [(file, number) for number in range(n_same)]
             if n_same < len(file.names) and len(found) < len(parts):
-                n_next = n_common(tokens_of(file.names[n_same]), list(parts[len(found)]))
+                n_next = n_common(words_of(file.names[n_same]), list(parts[len(found)]))
                 found.next_page, found.n_next = (file, n_same), n_next
             else:
                 found.next_page, found.n_next = None, 0

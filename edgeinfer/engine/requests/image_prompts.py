@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, Piece, PromptRows
+from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, LateRows
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.models.images.image import Image, ImageSource
 from edgeinfer.models.text import Message
@@ -35,19 +35,28 @@ SEES_NOTHING = (
 
 @dataclass(frozen=True, slots=True)
 class NamedTile:
-    """A tile of an image that stands in a prompt. `key`: of the image, the tile and the encoder."""
+    """A tile of an image that stands in a prompt, or a part of it: `plan.n_rows` rows from the row `first` on.
+
+    `key`: of the image, the tile and the encoder.
+    """
 
     image: Image
     number: int
     plan: TilePlan
     key: str
+    first: int = 0
 
     @property
     def names(self) -> range:
         """The names of its rows in prompts."""
         digest = hashlib.blake2b(self.key.encode(), digest_size=16).digest()
-        first = -1 - (int.from_bytes(digest, "little") << NUMBER_BITS)
+        first = -1 - (int.from_bytes(digest, "little") << NUMBER_BITS) - self.first
         return range(first, first - self.plan.n_rows, -1)
+
+    def part(self, first: int, stop: int) -> NamedTile:
+        """The rows `first` to before `stop` of the whole tile."""
+        axes = None if self.plan.axes is None else self.plan.axes[first:stop]
+        return replace(self, first=first, plan=replace(self.plan, n_rows=stop - first, axes=axes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +67,26 @@ class NamedImage:
     tiles: tuple[NamedTile, ...]
 
     def pieces(self) -> Iterator[str | NamedTile]:
-        """What stands for it, in order: texts, and tiles."""
-        return (part if isinstance(part, str) else self.tiles[part] for part in self.plan.parts)
+        """What stands for it, in order: texts, and tiles or parts of them."""
+        for part in self.plan.parts:
+            if isinstance(part, str):
+                yield part
+            elif isinstance(part, int):
+                yield self.tiles[part]
+            else:
+                yield self.tiles[part.tile].part(part.first, part.stop)
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
     """How a model is given images. `placeholder`: what chat templates write for one, a regular expression.
 
-    `named`: plans an image; raises BadImage. `rows`: the rows of tiles, in order; raises BadImage, DoesNotFit,
-    EngineClosed.
+    `named`: plans an image; raises BadImage. `rows`: the rows of tiles, in order; raises BadImage.
     """
 
     placeholder: re.Pattern[str]
     named: Callable[[Image], NamedImage]
-    rows: Callable[[Sequence[NamedTile], Progress], list[PromptRows]]
+    rows: Callable[[Sequence[NamedTile], Progress], list[LateRows]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +193,15 @@ def with_marks(images: PlacedImages) -> PlacedImages:
 
 def with_rows(
     prompt: Sequence[int], images: Sequence[Image], sight: Sight | None, progress: Progress
-) -> list[Piece] | None:
+) -> list[int | LateRows] | None:
     """A prompt with the rows of its images in place of their names; None if it has none. Raises as `Sight.rows`."""
     if sight is None or not images or all(token >= 0 for token in prompt):
         return None
-    known = {tile.names[0]: tile for image in images for tile in sight.named(image).tiles}
+    pieces_of = (piece for image in images for piece in sight.named(image).pieces())
+    known = {piece.names[0]: piece for piece in pieces_of if not isinstance(piece, str)}
     tiles = [known[token] for token in prompt if token in known]
     rows = iter(sight.rows(tiles, progress))
-    pieces: list[Piece] = []
+    pieces: list[int | LateRows] = []
     at = 0
     while at < len(prompt):
         tile = known.get(prompt[at])

@@ -9,7 +9,7 @@ device.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,6 +68,30 @@ class PromptRows:
         """The name of each row, a negative number."""
         return range(self.first_name, self.first_name - len(self.values), -1)
 
+    @property
+    def width(self) -> int:
+        """Numbers of a row."""
+        return int(self.values.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class LateRows:
+    """Rows that are computed when they are read, if they are: `made` returns float32[N, width].
+
+    `names`: N numbers below zero, counting down, that say what the rows are made of. The rest is as for `PromptRows`.
+    """
+
+    names: range
+    width: int
+    made: Callable[[], Floats]
+    axes: Int32s | None = None
+    whole: bool = False
+
+    @property
+    def values(self) -> Floats:
+        """The rows."""
+        return self.made()
+
 
 def _rows(values: ArrayLike) -> Floats:
     given = _array(values, "rows")
@@ -102,20 +126,20 @@ class MixedPrompt:
     """A prompt with rows.
 
     tokens  ids, and names of rows
-    values  float32[N, D]  the rows, in order
+    rows    the rows, in order, each with the position of its first one
     axes    int32[T, 3]    positions of the tokens, for models with three per token; None for others
     shift   added to the position of a token after the prompt to give its axes, which are all the same
     whole   positions of rows that see each other, and so must be read in one pass
     """
 
     tokens: tuple[int, ...]
-    values: Floats
+    rows: tuple[tuple[int, PromptRows | LateRows], ...]
     axes: Int32s | None
     shift: int
     whole: tuple[range, ...] = ()
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece], inputs: Inputs, n_context: int) -> MixedPrompt:
+    def of(cls, pieces: Sequence[Piece | LateRows], inputs: Inputs, n_context: int) -> MixedPrompt:
         """Build a prompt for a model.
 
         Raises BadSetting, UnsupportedModel or ContextOverflow if the model cannot take it.
@@ -123,12 +147,14 @@ class MixedPrompt:
         tokens: list[int] = []
         axes: list[Int32s] = []
         whole: list[range] = []
+        rows: list[tuple[int, PromptRows | LateRows]] = []
         following = 0
         for piece in pieces:
-            if isinstance(piece, PromptRows):
+            if isinstance(piece, PromptRows | LateRows):
                 own = _checked(piece, inputs)
                 if piece.whole:
-                    whole.append(range(len(tokens), len(tokens) + len(piece.values)))
+                    whole.append(range(len(tokens), len(tokens) + len(piece.names)))
+                rows.append((len(tokens), piece))
                 tokens += piece.names
                 axes.append(own + np.int32(following))
                 following += int(own.max()) + 1
@@ -138,8 +164,8 @@ class MixedPrompt:
                 following += 1
         found = np.concatenate(axes)
         check_axes(0, int(found.max()), n_context)
-        values = np.concatenate([piece.values for piece in pieces if isinstance(piece, PromptRows)])
-        return cls(tuple(tokens), values, found if inputs.axes else None, following - len(tokens), tuple(whole))
+        axes_of_all = found if inputs.axes else None
+        return cls(tuple(tokens), tuple(rows), axes_of_all, following - len(tokens), tuple(whole))
 
     @property
     def ids(self) -> list[int]:
@@ -154,8 +180,15 @@ class MixedPrompt:
         if not names:
             return batch
         batch = replace(batch, spans=self._spans_at(batch.positions))
-        n_before = sum(token < 0 for token in self.tokens[: int(batch.positions[0])])
-        return replace(batch, rows=InputRows(self.values[n_before : n_before + len(names)], names))
+        return replace(batch, rows=InputRows(self._values(int(batch.positions[0]), len(batch.tokens)), names))
+
+    def _values(self, first: int, n_tokens: int) -> Floats:
+        """The rows among so many tokens from position `first` on, which are computed now if they come late."""
+        stop, found = first + n_tokens, []
+        for start, piece in self.rows:
+            if start < stop and start + len(piece.names) > first:
+                found.append(piece.values[max(0, first - start) : stop - start])
+        return np.concatenate(found)
 
     def least_together(self, first: int) -> int:
         """How many tokens from position `first` on must be read in one pass: the rest of such rows, or one."""
@@ -183,9 +216,9 @@ class MixedPrompt:
         return found
 
 
-def _checked(piece: PromptRows, inputs: Inputs) -> Int32s:
+def _checked(piece: PromptRows | LateRows, inputs: Inputs) -> Int32s:
     """The axes of rows, counted from where the rows begin. Raises as `MixedPrompt.of`."""
-    n_rows, width = piece.values.shape
+    n_rows, width = len(piece.names), piece.width
     if not inputs.row_width:
         raise UnsupportedModel(
             "this model was loaded for token ids alone and cannot be given rows of numbers; load it with rows=True, "

@@ -1,8 +1,9 @@
 """Images as rows of a language model: encodes them beside it, on the same workers.
 
-In: a projector file, tiles of images that stand in a prompt. Out: their rows as `PromptRows`, and a `Sight`, which lets
-prompts have images. The encoder's weights are read with the first image. Rows of the last images are kept, up to
-KEPT_BYTES, by the names that they have in prompts.
+In: a projector file, tiles of images that stand in a prompt. Out: their rows as `LateRows`, and a `Sight`, which lets
+prompts have images. A tile is encoded when the pass comes that reads its rows: never if the cache has them. The
+encoder's weights are read with the first image. Rows of the last images are kept, up to KEPT_BYTES, by the names that
+they have in prompts.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from edgeinfer.engine.requests.image_prompts import NamedImage, NamedTile, Sight
-from edgeinfer.engine.requests.prompt_rows import PromptRows
+from edgeinfer.engine.requests.prompt_rows import LateRows
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.vision.open_encoder import OpenEncoder
@@ -21,9 +23,11 @@ from edgeinfer.graph.step import Floats
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.images.image import Image
 from edgeinfer.models.projector_file import ProjectorFile
-from edgeinfer.models.vision.encoder import Size, TileInput
+from edgeinfer.models.vision.encoder import TileInput
 from edgeinfer.steps import Progress
 
+READING = "reading images"
+"""What progress is told of."""
 KEPT_BYTES = 256 << 20
 """Most bytes of rows of images that were encoded before."""
 
@@ -53,23 +57,40 @@ class ImageReader:
         tiles = enumerate(plan.tiles)
         return NamedImage(plan, tuple(NamedTile(image, number, tile, f"{key} {number}") for number, tile in tiles))
 
-    def rows(self, tiles: Sequence[NamedTile], progress: Progress) -> list[PromptRows]:
-        """The rows of tiles, encoded unless they are known. Raises BadImage, DoesNotFit, EngineClosed."""
-        found: dict[str, Floats] = {}
+    def rows(self, tiles: Sequence[NamedTile], progress: Progress) -> list[LateRows]:
+        """The rows of tiles, which are encoded when they are read. Raises BadImage for what cannot be decoded.
+
+        `progress` is called before a tile is encoded.
+        """
+        found = []
         inputs: tuple[str, list[TileInput]] = "", []
         for number, tile in enumerate(tiles):
-            rows = found.get(tile.key)
-            rows = self._known(tile.key) if rows is None else rows
-            if rows is None:
-                if inputs[0] != tile.image.key:
-                    size = tile.image.size[::-1]
-                    inputs = tile.image.key, self._encoder.tiles(tile.image.pixels(), self._encoder.plan(size))
-                progress("reading images", number, len(tiles))
-                rows = self._encoded(inputs[1][tile.number], tile.plan.grid)
-                self._keep(tile.key, rows)
-            found[tile.key] = rows
-        whole = self._encoder.whole
-        return [PromptRows(found[tile.key], tile.plan.axes, whole=whole, first_name=tile.names[0]) for tile in tiles]
+            if inputs[0] != tile.image.key and self._known(tile.key) is None:
+                inputs = tile.image.key, self._inputs(tile.image)
+            own = inputs[1][tile.number] if inputs[0] == tile.image.key else None
+            late = _LateTile(self, tile, own, partial(progress, READING, number, len(tiles)))
+            plan = tile.plan
+            found.append(LateRows(tile.names, self._encoder.width, late.rows, plan.axes, self._encoder.whole))
+        return found
+
+    def _inputs(self, image: Image) -> list[TileInput]:
+        return self._encoder.tiles(image.pixels(), self._encoder.plan(image.size[::-1]))
+
+    def encoded(self, tile: NamedTile, own: TileInput | None, progress: Callable[[], None]) -> Floats:
+        """The rows of a tile; call with the lock of the pool held. `own`: its pixels, if they are at hand.
+
+        Raises BadImage, DoesNotFit.
+        """
+        rows = self._known(tile.key)
+        if rows is None:
+            progress()
+            if self._opened is None:
+                self._opened = OpenEncoder(self._projector, self._fingerprint, self._pool.executor.beside)
+            own = self._inputs(tile.image)[tile.number] if own is None else own
+            rows = self._opened.encoded(own, tile.plan.grid)
+            self.n_encoded += 1
+            self._keep(tile.key, rows)
+        return rows
 
     def _known(self, key: str) -> Floats | None:
         with self._keeping:
@@ -84,19 +105,26 @@ class ImageReader:
             while sum(each.nbytes for each in self._kept.values()) > KEPT_BYTES and len(self._kept) > 1:
                 self._kept.popitem(last=False)
 
-    def _encoded(self, tile: TileInput, grid: Size) -> Floats:
-        with self._pool.lock:
-            self._pool.check_open()
-            if self._opened is None:
-                self._opened = OpenEncoder(self._projector, self._fingerprint, self._pool.executor.beside)
-            self.n_encoded += 1
-            return self._opened.encoded(tile, grid)
-
     def close(self) -> None:
         """Free the encoder's memory and close its file."""
         if self._opened is not None:
             self._opened.close()
         self._projector.close()
+
+
+class _LateTile:
+    """A tile whose pixels wait to be encoded, once."""
+
+    def __init__(
+        self, reader: ImageReader, tile: NamedTile, own: TileInput | None, progress: Callable[[], None]
+    ) -> None:
+        self._reader, self._tile, self._own, self._progress = reader, tile, own, progress
+
+    def rows(self) -> Floats:
+        """The rows, or those of the part that is asked for; the tile is encoded unless its rows are known."""
+        found, tile = self._reader.encoded(self._tile, self._own, self._progress), self._tile
+        self._own = None
+        return found[tile.first : tile.first + tile.plan.n_rows]
 
 
 def image_reader(subject: Subject, pool: Pool) -> ImageReader | None:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.backends.weights import matrix
+from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.kv.limits import encoder_limits
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.graph.graph import ModelSpec
@@ -32,7 +32,7 @@ class OpenEncoder:
     def __init__(self, projector: ProjectorFile, fingerprint: str, beside: OpenBeside) -> None:
         """Raises DoesNotFit, UnsupportedModel."""
         self._encoder = encoder = projector.encoder
-        self._table = None if encoder.positions is None else matrix(projector.file, encoder.positions[0])
+        self._table = _table(projector)
         limits = encoder_limits(encoder)
         self._trunk = beside(encoder.trunk, projector.file, fingerprint, limits)
         try:
@@ -53,6 +53,15 @@ class OpenEncoder:
         """Free the memory."""
         self._trunk.close()
         self._projection.close()
+
+
+def _table(projector: ProjectorFile) -> Floats | None:
+    """The table of positions, with the vectors after it."""
+    encoder, file = projector.encoder, projector.file
+    if encoder.positions is None:
+        return None
+    vectors = [vector(file, weight)[None] for weight in encoder.constants]
+    return np.concatenate([matrix(file, encoder.positions[0]), *vectors])
 
 
 def _run(executor: SequenceEvaluator, hidden: Floats, tile: TileInput | None = None) -> Floats:

@@ -20,6 +20,8 @@ from edgeinfer.models.gguf.metadata import Metadata
 DOWN, UP = ".lora_a", ".lora_b"
 """How names of A (rank, columns) and B (rows, rank) end; of the embedding, A is (vocabulary, rank), B (width, rank)."""
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+PROJECTION, SOFT_NORM = "mm.input_projection.weight", "mm.soft_emb_norm.weight"
+"""Gemma 3's projector, which is stored transposed, and what only Gemma 3 has beside it."""
 TRANSPOSED = ".transposed"
 """How the name of a transposed matrix ends."""
 
@@ -43,9 +45,14 @@ class Adapter:
 
 
 def with_transposed(tensors: Mapping[str, TensorInfo], adapters: Sequence[Adapter]) -> dict[str, TensorInfo]:
-    """The table with transposed B of a tied embedding, for adapters that change it; if its format has no blocks."""
+    """The table with matrices that are also read transposed, if their format has no blocks.
+
+    These are B of a tied embedding, for adapters that change it, and Gemma 3's projector.
+    """
     found = dict(tensors)
-    for name in (f"{adapter.prefix}{EMBEDDING}{UP}" for adapter in adapters if OUTPUT not in tensors):
+    names = [f"{adapter.prefix}{EMBEDDING}{UP}" for adapter in adapters if OUTPUT not in tensors]
+    names += [PROJECTION] if SOFT_NORM in tensors else []
+    for name in names:
         info = tensors.get(name)
         kind = None if info is None else GGML_TYPES.get(info.ggml_type)
         if info is not None and kind is not None and kind.block_size == 1 and len(info.shape) == 2:

@@ -8,39 +8,42 @@ first file. Knows no models.
 
 from __future__ import annotations
 
+import ctypes
 import io
+import logging
 import struct
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeinfer.errors import BadImage, BadSetting
 from edgeinfer.models.images.orientation import SIDEWAYS, UPRIGHT, as_stored, orientation_of
+from edgeinfer.models.images.resizing import Pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
-Pixels = NDArray[np.uint8]
-"""RGB: uint8[height, width, 3]."""
-
 MOST_BYTES = 64 << 20
 """Size of the largest file."""
 MOST_PIXELS = 50_000_000
-"""Most pixels: cameras of phones have 48 million."""
+"""Most pixels of an image: cameras of phones have 48 million. Decoding takes 7 to 9 bytes for each."""
+MOST_WEBP_PIXELS = 24_000_000
+"""The same of WebP, whose decoder takes 16 bytes for each."""
 HEADER_BYTES, HEADER_READS = 16 << 20, 20_000
 """What a decoder may read before it knows the size; real files have up to some megabytes of metadata there."""
 TIFF_HEADER_BYTES = 2 << 20
 """The same of TIFF, each of whose numbers becomes an object."""
-PIXEL_READS = 300_000
+PIXEL_READS = 150_000
 """How often a decoder may read for the pixels; it may read everything twice."""
 MOST_CHUNKS = 100_000
 """Most chunks of a PNG that are searched for its orientation."""
+MOST_ALONG = 65_535
+"""Most pixels along an edge, as many as a JPEG can have."""
 STRIP_PIXELS = 1 << 20
 """Pixels that are converted to RGB at a time."""
 
@@ -66,6 +69,7 @@ _OTHER_BEGINNINGS = (
 )
 _DECODING = threading.Lock()
 """Filters of warnings belong to the process, and one large image at a time is enough for its memory."""
+_NOWHERE = logging.NullHandler()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ def header_of(data: bytes, name: str) -> ImageHeader:
     n_bytes = {"WEBP": MOST_BYTES, "AVIF": MOST_BYTES, "TIFF": TIFF_HEADER_BYTES}.get(form, HEADER_BYTES)
     with _guarded(name), _opened(data, form, n_bytes, HEADER_READS) as image:
         size, orientation = image.size, UPRIGHT
-        require_size(size, name)
+        require_size(size, name, MOST_WEBP_PIXELS if form == "WEBP" else MOST_PIXELS)
         if form == "TIFF":  # whose decoder applies the orientation
             _require_tiles(image, name)
         else:
@@ -110,14 +114,22 @@ def pixels_of(image: PillowImage, name: str) -> Pixels:
         return _rgb(image, orientation)
 
 
-def require_size(size: tuple[int, int], name: str) -> None:
+def require_size(size: tuple[int, int], name: str, most: int = MOST_PIXELS) -> None:
     """Raises BadImage for an image without pixels or with too many. `size`: width and height."""
     width, height = size
     if width < 1 or height < 1:
         raise BadImage(f"{name} has no pixels")
-    if width * height > MOST_PIXELS:
-        own, most = f"{width * height / 1e6:.0f} million", MOST_PIXELS // 1_000_000
-        raise BadImage(f"{name} has {width} x {height} pixels, {own}; images may have up to {most} million")
+    if max(width, height) > MOST_ALONG:
+        raise BadImage(f"{name} has {width} x {height} pixels; images may have up to {MOST_ALONG} along an edge")
+    if width * height > most:
+        own = f"{width * height / 1e6:.0f} million"
+        raise BadImage(
+            f"{name} has {width} x {height} pixels, {own}; such images may have up to {most // 1_000_000} million"
+        )
+
+
+class _ReadTooMuch(Exception):
+    """A decoder went on reading beyond its limits."""
 
 
 class _LimitedFile(io.BytesIO):
@@ -132,7 +144,7 @@ class _LimitedFile(io.BytesIO):
         self._n_bytes -= len(found)
         self._n_reads -= 1
         if min(self._n_bytes, self._n_reads) < 0:
-            raise BadImage("its parts are too many or too large")
+            raise _ReadTooMuch("its parts are too many or too large")
         return found
 
 
@@ -152,22 +164,44 @@ def _opened(data: bytes, form: str, n_bytes: int, n_reads: int) -> Iterator[Pill
         )
     except ImportError:
         raise BadSetting("images need Pillow: pip install 'edgeinfer[vision]'") from None
-    with PIL.Image.open(_LimitedFile(data, n_bytes, n_reads), formats=(form,)) as image:
+    try:
+        image = PIL.Image.open(_LimitedFile(data, n_bytes, n_reads), formats=(form,))
+    except PIL.Image.DecompressionBombError:
+        raise _ReadTooMuch(
+            f"it has too many pixels; images may have up to {MOST_PIXELS // 1_000_000} million"
+        ) from None
+    with image, _silenced_libtiff() if form == "TIFF" else nullcontext():
         yield image
+
+
+@contextmanager
+def _silenced_libtiff() -> Iterator[None]:
+    """While this runs libtiff prints no errors, where it is a library of its own: not on Windows."""
+    import PIL._imaging
+
+    try:
+        set_handler = ctypes.CDLL(PIL._imaging.__file__).TIFFSetErrorHandler
+    except (AttributeError, OSError):
+        yield
+        return
+    set_handler.argtypes, set_handler.restype = [ctypes.c_void_p], ctypes.c_void_p
+    before = set_handler(None)
+    try:
+        yield
+    finally:
+        set_handler(before)
 
 
 @contextmanager
 def _guarded(name: str) -> Iterator[None]:
     """Whatever a decoder raises is BadImage; its warnings are not shown."""
+    logging.getLogger("PIL").addHandler(_NOWHERE)  # without one, errors that are logged are printed
     with _DECODING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
-        except BadSetting:
+        except (BadImage, BadSetting):
             raise
-        except BadImage as reason:
-            text = str(reason)
-            raise BadImage(text if text.startswith(name) else f"{name} cannot be decoded: {text}") from None
         except Exception as reason:  # decoders raise errors of many kinds for damaged files
             text = " ".join(str(reason).split())[:200]
             told = "it is damaged" if not text or " object at 0x" in text else text

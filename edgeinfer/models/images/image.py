@@ -20,13 +20,13 @@ from edgeinfer.errors import BadImage
 from edgeinfer.models.images.decoding import (
     MOST_BYTES,
     ImageHeader,
-    Pixels,
     decoded,
     header_of,
     pixels_of,
     require_size,
 )
 from edgeinfer.models.images.orientation import UPRIGHT
+from edgeinfer.models.images.resizing import Pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage

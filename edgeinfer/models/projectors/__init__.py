@@ -33,11 +33,15 @@ ARCHITECTURE = "clip"
 """The architecture of projector files."""
 TYPE_KEYS = ("clip.vision.projector_type", "clip.projector_type")
 """Keys of the type; files with encoders of both images and sound have the first."""
+LLAVA = "mlp"
+"""The type of LLaVA's first files, which state none."""
 
 
 def projector_of(hp: Hyperparameters) -> Projector:
     """The projector of a file. Raises UnsupportedModel with a list, BadGGUF for a file that is no projector."""
     found = next((hp.metadata.text(key) for key in TYPE_KEYS if key in hp.metadata), None)
+    if found is None and hp.flag("has_llava_projector", default=False):
+        found = LLAVA
     if found is None:
         raise BadGGUF(f"the file has no {TYPE_KEYS[-1]}: it is no projector file (mmproj)")
     if found in PROJECTORS:

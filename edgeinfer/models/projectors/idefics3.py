@@ -6,10 +6,10 @@ more tile. Sources: Idefics 3 (arXiv 2408.12637), SmolVLM (arXiv 2504.05299).
 
 from __future__ import annotations
 
-import math
-
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.images.resizing import normalised, resized
+from edgeinfer.models.images.patches import block_order, patches_of
+from edgeinfer.models.images.resizing import normalised
+from edgeinfer.models.images.tiling import idefics_sizes, idefics_tiles
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.encoder import (
@@ -19,15 +19,11 @@ from edgeinfer.models.vision.encoder import (
     Size,
     TileInput,
     TilePlan,
-    block_order,
     joined_neighbours,
-    patches_of,
 )
 from edgeinfer.models.vision.transformer import KEYS
 
 BEFORE, WHOLE = "<fake_token_around_image>", "<global-img>"
-LARGEST = 4096
-"""Most pixels along an edge."""
 
 
 def build(hp: Hyperparameters) -> ImageEncoder:
@@ -47,7 +43,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     mean, deviation = transformer.normalisation(hp)
 
     def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
-        cut = _cut(pixels, side, longest, len(plan.tiles))
+        cut = idefics_tiles(pixels, side, longest)
         return [TileInput(patches_of(normalised(each, mean, deviation), patch)[order]) for each in cut]
 
     return ImageEncoder(
@@ -65,8 +61,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
 def _plan(size: Size, tile: TilePlan, side: int, longest: int) -> ImagePlan:
     """The tiles of an image and what is written around them."""
-    height, width = _enlarged(size, side, longest)
-    down, across = height // side, width // side
+    down, across = (edge // side for edge in idefics_sizes(size, side, longest)[1])
     if down == across == 1:
         return ImagePlan((tile,), (f"{BEFORE}{WHOLE}", 0, BEFORE))
     parts: list[str | int] = []
@@ -76,51 +71,6 @@ def _plan(size: Size, tile: TilePlan, side: int, longest: int) -> ImagePlan:
             parts += [f"{newline}{BEFORE}<row_{row + 1}_col_{column + 1}>", row * across + column]
     n_tiles = down * across
     return ImagePlan((tile,) * (n_tiles + 1), (*parts, f"\n\n{BEFORE}{WHOLE}", n_tiles, BEFORE))
-
-
-def _fitted(size: Size, longest: int) -> Size:
-    """The size with this many pixels along the longer edge; the other one is even."""
-    height, width = size
-    ratio = width / height
-    if width >= height:
-        width, height = longest, int(longest / ratio)
-        height += height % 2
-    else:
-        height, width = longest, int(longest * ratio)
-        width += width % 2
-    height, width = max(height, 1), max(width, 1)
-    if max(height, width) <= LARGEST:
-        return height, width
-    ratio = width / height
-    if width >= height:
-        return max(int(LARGEST / ratio), 1), LARGEST
-    return LARGEST, max(int(LARGEST * ratio), 1)
-
-
-def _enlarged(size: Size, side: int, longest: int) -> Size:
-    """The size of an image in whole tiles."""
-    height, width = _fitted(size, longest)
-    ratio = width / height
-    if width >= height:
-        width = math.ceil(width / side) * side
-        height = math.ceil(int(width / ratio) / side) * side
-    else:
-        height = math.ceil(height / side) * side
-        width = math.ceil(int(height * ratio) / side) * side
-    return height, width
-
-
-def _cut(pixels: Pixels, side: int, longest: int, n_tiles: int) -> list[Pixels]:
-    """The tiles of an image, then the whole image in one."""
-    height, width, _ = pixels.shape
-    size = height, width
-    fitted = resized(pixels, _fitted(size, longest), "lanczos")
-    enlarged = resized(fitted, _enlarged(size, side, longest), "lanczos")
-    if n_tiles == 1:
-        return [enlarged]
-    down, across = enlarged.shape[0] // side, enlarged.shape[1] // side
-    cut = enlarged.reshape(down, side, across, side, 3).transpose(0, 2, 1, 3, 4).reshape(-1, side, side, 3)
-    return [*cut, resized(enlarged, (side, side), "lanczos")]
 
 
 PROJECTOR = Projector(build)

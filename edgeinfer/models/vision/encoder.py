@@ -12,16 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats, Int32s
-
-Pixels = NDArray[np.uint8]
-"""RGB: uint8[height, width, 3]."""
-Size = tuple[int, int]
-"""Height and width."""
+from edgeinfer.models.images.resizing import Pixels as Pixels
+from edgeinfer.models.images.resizing import Size as Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +33,29 @@ class TilePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TilePart:
+    """Rows `first` to before `stop` of a tile, where texts stand between its rows."""
+
+    tile: int
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
 class ImagePlan:
     """What an image of some size becomes: its tiles, and what stands for it in a prompt.
 
-    `parts`: texts, in which special tokens are spelled, and numbers of tiles, whose rows stand there.
+    `parts`: texts, in which special tokens are spelled, and numbers of tiles or parts of them, whose rows stand there.
     """
 
     tiles: tuple[TilePlan, ...]
-    parts: tuple[str | int, ...]
+    parts: tuple[str | int | TilePart, ...]
 
     @property
     def n_rows(self) -> int:
         """Rows of all tiles."""
-        return sum(self.tiles[part].n_rows for part in self.parts if isinstance(part, int))
+        parts = (part for part in self.parts if not isinstance(part, str))
+        return sum(self.tiles[part].n_rows if isinstance(part, int) else part.stop - part.first for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,7 @@ class ImageEncoder:
     tiles        the tiles of an image, as inputs of the trunk, in the order of the plan
     joined       joins rows of the trunk for the projection: float32[N, D] and the grid to float32[M, W]
     positions    learned positions: their table, and what makes the rows of a grid of it, float32[N, D]; None without
+    constants    vectors as long as a row of that table, which are appended to it: a class embedding, a bias
     whole        whether rows of an image see each other in the language model, whatever their order
     """
 
@@ -91,6 +98,7 @@ class ImageEncoder:
     tiles: Callable[[Pixels, ImagePlan], list[TileInput]]
     joined: Callable[[Floats, Size], Floats]
     positions: tuple[Weight, Callable[[Floats, Size], Floats]] | None = None
+    constants: tuple[Weight, ...] = ()
     whole: bool = False
     unread: str = field(default="", repr=False)
     """A pattern of tensors in the file that the encoder has no use for."""
@@ -105,18 +113,10 @@ def joined_neighbours(n: int) -> Callable[[Floats, Size], Floats]:
     return joined
 
 
-def block_order(grid: Size, block: int) -> NDArray[np.int64]:
-    """Patches of a grid such that those of each block x block square follow one another, row by row: int64[N]."""
-    down, across = grid
-    numbers = np.arange(down * across).reshape(down // block, block, across // block, block)
-    return numbers.transpose(0, 2, 1, 3).reshape(-1)
+def averaged_neighbours(n: int) -> Callable[[Floats, Size], Floats]:
+    """What averages each run of `n` rows: average pooling of patches whose blocks follow one another."""
 
+    def joined(rows: Floats, _: Size) -> Floats:
+        return rows.reshape(len(rows) // n, n, -1).mean(axis=1, dtype=np.float32)
 
-def patches_of(tile: Floats, patch: int) -> Floats:
-    """The patches of float32[H, W, 3], row by row, as a convolution's kernel reads them: float32[N, 3 * patch * patch].
-
-    Each is its red numbers, then green, then blue.
-    """
-    height, width, _ = tile.shape
-    cut = tile.reshape(height // patch, patch, width // patch, patch, 3)
-    return np.ascontiguousarray(cut.transpose(0, 2, 4, 1, 3)).reshape(-1, 3 * patch * patch)
+    return joined

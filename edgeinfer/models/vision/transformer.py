@@ -7,10 +7,12 @@ Sources: ViT (arXiv 2010.11929), SigLIP (arXiv 2303.15343). Raises BadGGUF for m
 
 from __future__ import annotations
 
-from edgeinfer.errors import BadGGUF, UnsupportedModel
+from math import isqrt
+
+from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.operands import PagedKV, Rows, Weight
+from edgeinfer.graph.operands import PagedKV, RopePermutation, Rows, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
@@ -40,7 +42,7 @@ def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_widt
     if not head_width and own * heads != width:
         raise BadGGUF(f"{hp.architecture}.{KEYS}attention.head_count is {heads}, and the width {width}")
     kv_heads = hp.integer(f"{KEYS}attention.head_count_kv", heads)
-    layer = LayerSizes(heads, kv_heads, hp.integer(f"{KEYS}feed_forward_length"), own, own, own)
+    layer = LayerSizes(heads, kv_heads, _ffn_width(hp, width), own, own, own)
     return Sizes(
         n_layers=n_layers,
         width=width,
@@ -59,10 +61,19 @@ def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_widt
     )
 
 
-def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int = 1) -> None:
+def _ffn_width(hp: Hyperparameters, width: int) -> int:
+    """The width of feed-forward branches; Qwen2-VL's files name another one, and older converters none."""
+    info = hp.tensors.get("v.blk.0.ffn_up.weight")
+    if info is None or len(info.shape) != 2:
+        return hp.integer(f"{KEYS}feed_forward_length")
+    return info.shape[1] if info.shape[0] == width else info.shape[0]
+
+
+def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int = 1, bias: bool = True) -> None:
     """Write the product of each patch to `x`, and add its position, which comes after the patch in its hidden row.
 
-    `n_frames`: kernels of as many frames that are added, each of the same patch.
+    `n_frames`: kernels of as many frames that are added, each of the same patch. `bias`: whether the product has the
+    file's bias, if there is one.
     """
     g.stage("embed", "v.")
     width, columns = g.sizes.width, 3 * patch * patch
@@ -70,11 +81,11 @@ def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int =
     g.add(HiddenRows(patches, columns))
     for frame in range(n_frames):
         name = "v.patch_embd.weight" + (f".{frame}" if frame else "")
-        bias = g.hp.bias("v.patch_embd.bias", width) if frame == 0 else None
-        g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), bias, accumulate=frame > 0))
+        added = g.hp.bias("v.patch_embd.bias", width) if bias and frame == 0 else None
+        g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), added, accumulate=frame > 0))
     if positions:
-        added = g.buffer("positions", width)
-        g.add(HiddenRows(added, width, columns), Add(added, x, width))
+        places = g.buffer("positions", width)
+        g.add(HiddenRows(places, width, columns), Add(places, x, width))
 
 
 def norm(g: ModelGraph, tensor: str, source: str = "x", out: str = "normed", width: int = 0) -> None:
@@ -87,7 +98,7 @@ def norm(g: ModelGraph, tensor: str, source: str = "x", out: str = "normed", wid
 def _norm(
     g: ModelGraph, source: str, out: str, weight: Weight, bias: Weight | None, width: int, groups: int = 1
 ) -> LayerNorm | RMSNorm:
-    if g.sizes.norms == "rms":
+    if g.sizes.norms == "rms" and bias is None:
         return RMSNorm(source, out, weight, width, g.sizes.epsilon, groups)
     return LayerNorm(source, out, weight, bias, width, g.sizes.epsilon, groups)
 
@@ -99,8 +110,13 @@ def attention(
     *,
     scale: float | None = None,
     out: str = "x",
+    spans: bool = False,
+    paired: bool = False,
 ) -> None:
-    """Attention of all patches to all; reads `normed`."""
+    """Attention of all patches to all, or, with `spans`, to those that a pass states for each; reads `normed`.
+
+    `paired`: the two numbers that a rotary embedding turns follow one another.
+    """
     sizes, prefix = g.sizes, g.prefix
     width, own = sizes.width, sizes.head_width
     counts = {"query": sizes.heads, "key": sizes.kv_heads, "value": sizes.kv_heads}
@@ -112,8 +128,9 @@ def attention(
         )
         n_rows = total if fused else count * own
         buffer = g.buffer(name, count * own, heads=count)
-        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows)
-        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows)))
+        order = RopePermutation(own, own) if paired and name != "value" else None
+        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows, order)
+        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows, order)))
         start += count * own
     for name in ("query", "key"):
         factors = g.hp.bias(f"{prefix}attn_{name[0]}_norm.weight", own)
@@ -125,7 +142,8 @@ def attention(
     g.add(StoreKV("key", "value", CACHE, sizes.kv_heads, own, own))
     attended = g.buffer("attended", sizes.heads * own, heads=sizes.heads)
     scale = own**-0.5 if scale is None else scale
-    g.add(Attention("query", attended, CACHE, sizes.heads, sizes.kv_heads, own, own, scale, causal=False))
+    heads = sizes.heads, sizes.kv_heads
+    g.add(Attention("query", attended, CACHE, *heads, own, own, scale, causal=False, spans=spans))
     tensor = f"{prefix}attn_out"
     weight = g.hp.matrix(f"{tensor}.weight", (width, sizes.heads * own))
     g.add(MatMul(attended, g.buffer(out, width), weight, g.hp.bias(f"{tensor}.bias", width), accumulate=out == "x"))
@@ -166,21 +184,85 @@ def layers(
     n_layers: int = 0,
 ) -> None:
     """Pre-normed layers, all or the first `n_layers`."""
-    g.cache(PagedKV(g.sizes.kv_heads, g.sizes.head_width, g.sizes.head_width))
+    shared_cache(g)
     for number in range(n_layers or g.sizes.n_layers):
-        g.stage(f"blk.{number}", f"v.blk.{number}.")
-        norm(g, f"{g.prefix}ln1")
-        attention(g, rope, sections)
-        norm(g, f"{g.prefix}ln2")
-        feed_forward(g, activation)
+        layer(g, number, activation, rope, sections)
+
+
+def shared_cache(g: ModelGraph) -> None:
+    """The KV cache of all layers."""
+    g.cache(PagedKV(g.sizes.kv_heads, g.sizes.head_width, g.sizes.head_width))
+
+
+def layer(
+    g: ModelGraph,
+    number: int,
+    activation: Activation,
+    rope: RopeTable | None = None,
+    sections: RopeSections | None = None,
+    *,
+    spans: bool = False,
+    paired: bool = False,
+) -> None:
+    """A pre-normed layer as a stage. `spans`, `paired`: as `attention` has them."""
+    g.stage(f"blk.{number}", f"v.blk.{number}.")
+    norm(g, f"{g.prefix}ln1")
+    attention(g, rope, sections, spans=spans, paired=paired)
+    norm(g, f"{g.prefix}ln2")
+    feed_forward(g, activation)
+
+
+def axial_rope(head_width: int, base: float = 10000.0, shift: float = 0.0) -> tuple[RopeTable, RopeSections]:
+    """A rotary embedding whose first pairs turn by the row of a patch and the others by its column.
+
+    Both have the same frequencies, or, with a `shift`, those of columns are so far between those of rows. Raises
+    BadGGUF for heads that cannot be cut so.
+    """
+    if head_width % 4:
+        raise BadGGUF(f"heads are {head_width} wide; a rotary embedding over two axes needs a multiple of 4")
+    n_pairs = head_width // 4
+    frequencies = tuple(base ** -((pair + own) / n_pairs) for own in (0.0, shift) for pair in range(n_pairs))
+    return RopeTable(base, head_width, given=frequencies), RopeSections(0, n_pairs, n_pairs)
+
+
+def square_grid(hp: Hyperparameters, side: int, patch: int, block: int) -> tuple[int, int]:
+    """Patches down and across a square of `side` pixels, cut into blocks of block x block. Raises BadGGUF."""
+    n, rest = divmod(side, patch)
+    if rest or n % block:
+        raise BadGGUF(
+            f"{hp.architecture}.{KEYS}image_size is {side}: no whole blocks of {block} x {block} patches of {patch}"
+        )
+    return n, n
+
+
+def layers_from(first: int, n_layers: int) -> str:
+    """An alternative of a pattern: the tensors of layers that do not run, for `ImageEncoder.unread`."""
+    numbers = "|".join(map(str, range(first, n_layers)))
+    return rf"|v\.blk\.({numbers})\..*" if numbers else ""
+
+
+def square_table(hp: Hyperparameters, width: int) -> Weight:
+    """The table of positions of a square grid of any size. Raises BadGGUF."""
+    table = hp.columns_of("v.position_embd.weight", width)
+    if isqrt(table.n_rows) ** 2 != table.n_rows:
+        raise BadGGUF(f"v.position_embd.weight has {table.n_rows} positions, which are no square")
+    return table
+
+
+def rows_of(hp: Hyperparameters, name: str) -> int:
+    """How many rows a matrix of the file has. Raises BadGGUF."""
+    info = hp.tensors.get(name)
+    if info is None or len(info.shape) != 2:
+        raise BadGGUF(f"the file has no matrix {name}, which its projector needs")
+    return info.shape[0]
 
 
 def activation_of(hp: Hyperparameters) -> Activation:
-    """The activation of feed-forward branches that a file names. Raises UnsupportedModel."""
+    """The activation of feed-forward branches that a file names; CLIP's is the one without a name."""
     if hp.flag("use_silu", default=False):
         return "silu"
     if not hp.flag("use_gelu", default=False):
-        raise UnsupportedModel("the encoder has CLIP's quick GELU, which edgeinfer lacks")
+        return "gelu_quick"
     return "gelu_tanh"
 
 
@@ -209,6 +291,11 @@ def product(g: ModelGraph, source: str, out: str, tensor: str, rows: int, column
     """out = source times a matrix of the file, with its bias if it has one."""
     weight = g.hp.matrix(f"{tensor}.weight", (rows, columns))
     g.add(MatMul(source, g.buffer(out, rows), weight, g.hp.bias(f"{tensor}.bias", rows)))
+
+
+def turned_product(g: ModelGraph, source: str, out: str, tensor: str, rows: int, columns: int) -> None:
+    """The same with a matrix that is stored transposed."""
+    g.add(MatMul(source, g.buffer(out, rows), g.hp.turned(f"{tensor}.weight", (rows, columns))))
 
 
 def end(g: ModelGraph, source: str = "x", width: int = 0) -> ModelSpec:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,8 +23,9 @@ Features = Callable[[Any, Any], list[torch.Tensor]]
 class Case:
     """A family. `name`: of its files. `config`: of a tiny model; `model`: its class in transformers.
 
-    `processor`: the class of its image processor and the options that differ. `options`:
-    of llama.cpp's converter, for the model and for the projector.
+    `processor`: the class of its image processor and the options that differ. `options`: of llama.cpp's converter, for
+    the model and for the projector. `renamed`: beginnings of names of tensors as transformers writes them, and as
+    published checkpoints have them.
     """
 
     name: str
@@ -33,14 +35,27 @@ class Case:
     features: Features
     model: str = "AutoModelForImageTextToText"
     options: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
     sizes: tuple[tuple[int, int], ...] = ((40, 56), (23, 61), (90, 33))
     """Heights and widths of the images that it is judged with."""
+    repeated: int = 1
+    """How often each pixel of a smaller picture is repeated down and across, so that the golden file stays small."""
     tolerance: float = 1e-3
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Further files of the checkpoint that the converter reads, as JSON."""
     speaker: tuple[str, dict[str, Any]] | None = None
     """The class that makes prompts with images, and its options; None: prompts are not judged."""
+    text_options: tuple[str, ...] = ()
+    """Options of the converter for the model alone."""
+    has_text: bool = True
+    """Whether the converter makes a model of it, beside the projector file."""
+    architecture: str = ""
+    """The name of the architecture in published files, where that of transformers differs."""
+    asked: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of a call of it."""
     image_token: str = "<image>"
     """The token that stands for a row."""
     prompt: str = "the cat <image> sat on the mat"
     """A prompt with one image, as chat templates write it."""
+    projector: Callable[[Any, Path], None] | None = None
+    """Writes the projector file of a model, where llama.cpp's converter writes none."""

@@ -87,6 +87,32 @@ def test_who_is_watched_goes_on_in_every_pass(wanted: list[tuple[bool, int, int]
         assert set(watched) <= set(found)
 
 
+@given(wishes_strategy, st.sampled_from([{}, {1: 2e-3}, MEASURED]), st.integers(0, 80), st.data())
+def test_what_must_be_in_one_pass_is_not_cut(
+    wanted: list[tuple[bool, int, int]], points: dict[int, float], n_drafts: int, data: st.DataObject
+) -> None:
+    least = [data.draw(st.one_of(st.just(1), st.integers(1, min(n_missing, 256)))) for _, n_missing, _ in wanted]
+    wishes = [Wish(key, *each, n_least=n) for key, (each, n) in enumerate(zip(wanted, least, strict=True))]
+    found = allot(wishes, paced(points), PassRoom(60, 256 + 64, 64, n_drafts))
+    assert found
+    assert sum(found.values()) <= 256 + 64
+    assert all(least[key] <= n <= wishes[key].n_missing for key, n in found.items())
+
+
+@pytest.mark.parametrize("interactive", [True, False])
+def test_an_image_is_read_beside_as_many_answers_as_there_can_be(*, interactive: bool) -> None:
+    """In a pass of its size and a token for each of the others, at the latest when it was left out for long."""
+    answers = [decoding(key, last=number) for key, number in zip(range(63), [0] * 63, strict=True)]
+    image = Wish(99, interactive, 400, 0, n_least=256)
+    for number in range(1, PATIENCE + 3):
+        found = allot([*answers, image], REAL, PassRoom(number, 256 + 64, 64, n_drafts=80))
+        assert found.keys() >= {each.key for each in answers}
+        if 99 in found:
+            assert found[99] == 256
+            return
+    raise AssertionError("the image was never read")
+
+
 def test_one_answer_has_the_pass_alone() -> None:
     assert allot([Wish(7, False, 900, 0)], REAL, ROOM) == {7: 256}
     assert allot([decoding(7)], Pace(), ROOM) == {7: 1}

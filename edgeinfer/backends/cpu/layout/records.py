@@ -326,8 +326,13 @@ TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_B
 """A block of a panel takes less than 1024 bytes."""
 A_UNIT = 1
 """Prefetch the next unit while one is read."""
-PLAIN, SILU, GELU_TANH, RELU, RELU2, SIGMOID, GELU, SOFTPLUS, SWIGLU_OAI = range(9)
-CURVES = dict(zip(("silu", "gelu_tanh", "relu", "relu2", "sigmoid", "gelu", "softplus"), range(1, 8), strict=True))
+PLAIN, SILU, GELU_TANH, RELU, RELU2, SIGMOID, GELU, SOFTPLUS, GELU_QUICK, SWIGLU_OAI = range(10)
+CURVES = {
+    name: number
+    for number, name in enumerate(
+        ("silu", "gelu_tanh", "relu", "relu2", "sigmoid", "gelu", "softplus", "gelu_quick"), SILU
+    )
+}
 """How a product combines a gate and an up row."""
 
 

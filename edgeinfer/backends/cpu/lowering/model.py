@@ -100,7 +100,7 @@ class CpuLowering:
 
         `alone`: for passes of one token, whose activations every worker rounds for itself, which needs no barriers.
         `unused`: LoRA adapters that are left out; only of a model in one section, without record layers. `within`: for
-        passes that state budgets of attention. `deep`: for passes with rows of which parts are added after later layers.
+        passes that state budgets of attention. `deep`: for passes with rows of which parts enter after later layers.
         """
         choice, spec = self._choice, self._without_deep if self._drops_deep and not deep else self._spec
         if unused or spec is not self._spec:

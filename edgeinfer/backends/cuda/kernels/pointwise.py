@@ -164,6 +164,12 @@ def softplus(gate):
     return relu(gate) + np.float32(math.log1p(math.exp(-abs(gate))))
 
 
+@cuda.jit(device=True)
+def gelu_quick(gate):
+    """GELU, sigmoid approximation."""
+    return gate * sigmoid(np.float32(1.702) * gate)
+
+
 ACTIVATIONS = {
     "silu": silu,
     "gelu_tanh": gelu_tanh,
@@ -172,6 +178,7 @@ ACTIVATIONS = {
     "sigmoid": sigmoid,
     "gelu": gelu,
     "softplus": softplus,
+    "gelu_quick": gelu_quick,
 }
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edgeinfer.engine.kv import saved_state
-from edgeinfer.engine.kv.saved_state import ReadText
+from edgeinfer.engine.kv.saved_state import ReadText, cut_whole
 from edgeinfer.engine.loading import load
-from edgeinfer.graph.step import Batch
+from edgeinfer.graph.step import Batch, causal_spans
 from tests.golden.goldens import DATA
 
 HEADER_BYTES = 2000
@@ -43,6 +44,43 @@ def test_a_saved_session_is_as_large_as_was_said(name: str, tmp_path: Path) -> N
         n_bytes = (tmp_path / "session").stat().st_size
         assert session.saved_bytes is not None
         assert session.saved_bytes <= n_bytes <= 1.1 * session.saved_bytes + HEADER_BYTES
+
+
+def test_rows_that_see_each_other_are_read_again_together() -> None:
+    order = np.arange(12, dtype=np.int32)
+    spans = causal_spans(order)
+    spans[2:6, 1], spans[6:9, 1] = 5, 8
+    batch = Batch(order, np.zeros(12, np.int32), order, order - 1, order[:0])
+    text = ReadText()
+    text.extend(replace(batch, spans=spans), order)
+    later = order[:3] + np.int32(12)
+    text.extend(Batch(later, later, later, later - 1, order[:0]), order[:3])
+    assert [text.whole_before(n) for n in (2, 3, 5, 6, 7, 8, 9, 15)] == [2, 2, 2, 6, 6, 6, 9, 15]
+    header, body = text.sealed()
+    assert ReadText.unsealed(header, body) == (text, b"")
+    found = list(text.copied().batches(4, 5, first=10))
+    assert [len(each.tokens) for each in found] == [2, 4, 5, 4]
+    assert [each.spans is None for each in found] == [True, False, False, True]
+    assert found[1].spans is not None
+    assert found[1].spans.tolist() == [[0, 15]] * 4
+    assert found[2].spans is not None
+    assert found[2].spans.tolist() == [[0, 18]] * 3 + [[0, 19], [0, 20]]
+    text.cut(6)
+    assert text.whole_before(6) == 6
+    text.cut(2)
+    assert [each.spans for each in text.batches(4, 1)] == [None, None]
+
+
+@pytest.mark.parametrize("reached", [20, 7])
+def test_a_cut_goes_back_to_what_can_be_read_again(reached: int) -> None:
+    asked: list[int] = []
+
+    def cut(n_tokens: int) -> int:
+        asked.append(n_tokens)
+        return min(n_tokens, reached)
+
+    found = cut_whole(15, lambda n: n if n < 5 or n > 16 else 5 if n < 10 else 12, cut)
+    assert (found, asked) == ((12, [12]) if reached == 20 else (5, [12, 5]))
 
 
 def test_a_text_to_be_read_again_keeps_the_scales_it_was_read_with() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, clear_prefixes, n_bytes_kept
-from edgeinfer.engine.prefixes.keys import key_of, n_ids, page_keys, page_names, root_key, tokens_of
+from edgeinfer.engine.prefixes.keys import key_of, page_keys, page_names, root_key, words, words_of
 from edgeinfer.engine.prefixes.parts_file import PartsReader, checksum
 from edgeinfer.engine.prefixes.store import PrefixStore
 from edgeinfer.temporary import remove_leftovers
@@ -31,11 +31,11 @@ def test_a_key_names_all_that_comes_before_it() -> None:
     assert (
         root
         == hashlib.blake2b(
-            json.dumps(["edgeinfer prefix 2", {"kv": "f16", "model": "m"}, [1.0]]).encode(), digest_size=20
+            json.dumps(["edgeinfer prefix 3", {"kv": "f16", "model": "m"}, [1.0]]).encode(), digest_size=20
         ).digest()
     )
     for number, key in enumerate(keys):
-        page = b"".join(token.to_bytes(4, "little") for token in tokens[64 * number : 64 * (number + 1)])
+        page = b"".join(token.to_bytes(8, "little") for token in tokens[64 * number : 64 * (number + 1)])
         before = hashlib.blake2b(before + page, digest_size=20).digest()
         assert key == before.hex()
     assert len(keys) == 3
@@ -44,17 +44,30 @@ def test_a_key_names_all_that_comes_before_it() -> None:
     assert page_keys(root, [*tokens[:100], 7, *tokens[101:]])[:1] == keys[:1]
     others = [{"model": "m", "kv": "q8"}, {"model": "n", "kv": "f16"}]
     assert len({root, *(root_key(other, (1.0,)) for other in others), root_key({"model": "m", "kv": "f16"}, ())}) == 4
-    assert n_ids([1, 2, -5, 3]) == 2
-    assert n_ids([1, 2]) == 2
 
 
 def test_a_name_has_the_key_and_the_tokens_of_a_page() -> None:
     root, tokens = root_key({"model": "m"}, ()), [*range(100_000, 100_000 + 64 * 2 + 5)]
     names = page_names(root, tokens)
     assert [key_of(name) for name in names[:2]] == page_keys(root, tokens)
-    assert [tokens_of(name) for name in names] == [tokens[:64], tokens[64:128], tokens[128:]]
+    assert [words_of(name) for name in names] == [tokens[:64], tokens[64:128], tokens[128:]]
     assert key_of(names[2]) not in page_keys(root, [*tokens, *range(64)])
-    assert tokens_of("no tokens") == tokens_of("key.xyz") == tokens_of("key.00") == []
+    assert words_of("no tokens") == words_of("key.xyz") == words_of("key.00") == []
+
+
+def test_rows_count_by_their_whole_names() -> None:
+    root, number = root_key({"model": "m"}, ()), 1 << 100
+    one = [*range(60), *range(-1 - (number << 32), -1 - (number << 32) - 4, -1)]
+    other = [*range(60), *range(-1 - (number + 1 << 32), -1 - (number + 1 << 32) - 4, -1)]
+    assert page_keys(root, one) != page_keys(root, other)
+    content = b"".join(word.to_bytes(8, "little", signed=True) for word in words(one))
+    content += b"".join((-1 - token).to_bytes(20, "little") for token in one[60:])
+    assert page_keys(root, one) == [hashlib.blake2b(root + content, digest_size=20).hexdigest()]
+    (name,) = page_names(root, one)
+    assert words_of(name) == words(one)
+    assert words(one)[:60] == one[:60]
+    assert len({*words(one), *words(other)[60:]}) == 68
+    assert all(-(1 << 63) <= word < 0 for word in words(one)[60:])
 
 
 def test_of_the_page_where_a_text_leaves_it_has_the_beginning(store: PrefixStore) -> None:

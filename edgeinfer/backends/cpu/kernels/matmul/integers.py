@@ -23,6 +23,7 @@ from edgeinfer.backends.cpu.layout.panels import IntegerPanel, plain_panel
 from edgeinfer.backends.cpu.layout.records import (
     A_UNIT,
     GELU,
+    GELU_QUICK,
     GELU_TANH,
     PLAIN,
     PRODUCT,
@@ -95,6 +96,8 @@ def activated(curve, gate):
         return simd.activated("sigmoid", gate)
     if curve == SOFTPLUS:
         return simd.activated("softplus", gate)
+    if curve == GELU_QUICK:
+        return simd.activated("gelu_quick", gate)
     if curve == RELU2:
         return simd.activated("relu2", gate)
     if curve == GELU_TANH:

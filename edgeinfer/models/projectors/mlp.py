@@ -1,0 +1,133 @@
+"""LLaVA 1.5 and 1.6, BakLLaVA: an inner layer of CLIP, then two products.
+
+LLaVA 1.5 (arXiv 2310.03744) pads the image to a square. LLaVA 1.6 has one more look at it in tiles, on the canvas of
+those that its file lists that wastes least; rows of padding are not cut out and lines are not separated, as in
+llama.cpp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
+from edgeinfer.models.images.patches import patches_of, tiles_of
+from edgeinfer.models.images.resizing import normalised, padded, resized
+from edgeinfer.models.projectors import Projector
+from edgeinfer.models.vision import transformer
+from edgeinfer.models.vision.class_token import TokensOfGrid
+from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, Size, TileInput, TilePlan
+from edgeinfer.models.vision.transformer import KEYS
+
+CANVASES = "image_grid_pinpoints"
+MOST_TILES = 64
+
+
+def build(hp: Hyperparameters) -> ImageEncoder:
+    """The encoder of a file. Raises BadGGUF where tensors or keys are missing, UnsupportedModel for variants."""
+    side, patch = hp.integer(f"{KEYS}image_size"), hp.integer(f"{KEYS}patch_size")
+    grid = transformer.square_grid(hp, side, patch, 1)
+    tokens = TokensOfGrid(hp, grid)
+    g = transformer.begun(hp, tokens.n_tokens)
+    transformer.embed_patches(g, patch, positions=True, bias=not tokens.has_class)
+    if "v.pre_ln.weight" in hp.tensors:
+        transformer.norm(g, "v.pre_ln", out="x")
+    n_layers, width = _n_layers(hp, g.sizes.n_layers), g.sizes.width
+    transformer.layers(g, transformer.activation_of(hp), n_layers=n_layers)
+    inner, out = transformer.rows_of(hp, "mm.0.weight"), transformer.rows_of(hp, "mm.2.weight")
+    last = transformer.begun_projection(hp, tokens.n_patches, width, out)
+    transformer.product(last, "joined", "inner", "mm.0", inner, width)
+    last.add(Act("inner", "inner", inner, "gelu"))
+    transformer.product(last, "inner", "x", "mm.2", out, inner)
+    tile, canvases = TilePlan(grid, tokens.n_patches), _canvases(hp, side)
+    mean, deviation = transformer.normalisation(hp)
+    colour = tuple(int(each * 255) for each in mean)
+
+    def tiles(pixels: Pixels, _: ImagePlan) -> list[TileInput]:
+        cut = _cut(pixels, side, canvases) if canvases else [_squared(pixels, side, colour)]
+        return [TileInput(tokens.input_rows(patches_of(normalised(each, mean, deviation), patch))) for each in cut]
+
+    return ImageEncoder(
+        trunk=transformer.end(g),
+        projection=transformer.end(last, width=out),
+        n_most=tokens.n_tokens,
+        width=out,
+        placeholder="<image>",
+        plan=_planned(tile, side, canvases),
+        tiles=tiles,
+        joined=lambda rows, _: tokens.without_class(rows),
+        positions=tokens.positions(width),
+        constants=tokens.constants(width),
+        unread=r"v\.post_ln\..*|(v|model)\.image_newline" + transformer.layers_from(n_layers, g.sizes.n_layers),
+    )
+
+
+def _n_layers(hp: Hyperparameters, n_layers: int) -> int:
+    """How many layers run: up to the one that the file names, else all that it has."""
+    key = f"{hp.architecture}.{KEYS}feature_layer"
+    if key not in hp.metadata:
+        return n_layers
+    named = hp.metadata.numbers(key)
+    if len(named) != 1:
+        raise UnsupportedModel(f"{key} names {len(named)} layers; edgeinfer reads one (it is no Granite Vision)")
+    if not 1 <= named[0] <= n_layers:
+        raise BadGGUF(f"{key} is {named[0]}, of {n_layers} layers")
+    return int(named[0])
+
+
+def _canvases(hp: Hyperparameters, side: int) -> tuple[Size, ...]:
+    """The sizes of canvases that a file lists, in whole tiles. Raises BadGGUF."""
+    key = f"{hp.architecture}.{KEYS}{CANVASES}"
+    if key not in hp.metadata:
+        return ()
+    listed = [int(each) for each in hp.metadata.numbers(key) if 0 <= each <= COUNT_MAX]
+    sizes = tuple(zip(listed[::2], listed[1::2], strict=False))
+    for height, width in sizes:
+        if not height or not width or height % side or width % side or height * width > MOST_TILES * side * side:
+            raise BadGGUF(f"{key} has {height} x {width}: no 1 to {MOST_TILES} tiles of {side} pixels")
+    return sizes
+
+
+def _planned(tile: TilePlan, side: int, canvases: tuple[Size, ...]) -> Callable[[Size], ImagePlan]:
+    def plan(size: Size) -> ImagePlan:
+        height, width = _canvas(size, canvases) if canvases else (0, 0)
+        n_tiles = 1 + height // side * (width // side)
+        return ImagePlan((tile,) * n_tiles, tuple(range(n_tiles)))
+
+    return plan
+
+
+def _canvas(size: Size, canvases: tuple[Size, ...]) -> Size:
+    """The canvas on which most of an image's pixels remain; of these, the smallest."""
+    height, width = size
+
+    def rank(canvas: Size) -> tuple[int, int]:
+        scale = min(canvas[1] / width, canvas[0] / height)
+        kept = min(int(width * scale) * int(height * scale), width * height)
+        return -kept, canvas[0] * canvas[1] - kept
+
+    return min(canvases, key=rank)
+
+
+def _squared(pixels: Pixels, side: int, colour: tuple[int, ...]) -> Pixels:
+    """The image in the middle of a square of the mean colour."""
+    longest = max(pixels.shape[:2])
+    return resized(padded(pixels, (longest, longest), colour, centred=True), (side, side), "bicubic")
+
+
+def _cut(pixels: Pixels, side: int, canvases: tuple[Size, ...]) -> list[Pixels]:
+    """The whole image squeezed into a square, then the tiles of its canvas, on which it lies in the middle."""
+    height, width, _ = pixels.shape
+    canvas = _canvas((height, width), canvases)
+    across, down = canvas[1] / width, canvas[0] / height
+    if across < down:
+        size = min(math.ceil(height * across), canvas[0]), canvas[1]
+    else:
+        size = canvas[0], min(math.ceil(width * down), canvas[1])
+    laid = padded(resized(pixels, size, "bicubic"), canvas, centred=True)
+    return [resized(pixels, (side, side), "bicubic"), *tiles_of(laid, (side, side))]
+
+
+PROJECTOR = Projector(build)
