@@ -1,7 +1,7 @@
 """A stream, and how much of its prompt was read, told between its texts: llama-server's `return_progress`.
 
 In: a function that creates a stream; the engine's reports, from its own thread. Out: texts, and records of progress,
-in the server's loop. Knows no HTTP.
+in the server's loop. An answer that is stopped encodes no further part of an image. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.objects import Record
-from edgeinfer.steps import Progress, no_progress
+from edgeinfer.steps import READING_IMAGES, Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stream import TextStream
@@ -33,7 +34,7 @@ class FollowedStream:
         self._told: list[Record] = []
         self._arrived: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
         self._has_begun = False
-        self.stream = begin(progress=go_on if loop is None else self._report)
+        self.stream = begin(progress=self._report)
         self._has_begun = True
 
     def take_progress(self) -> list[Record]:
@@ -77,10 +78,15 @@ class FollowedStream:
         """Called by the engine: while the stream is created, then in the engine's own thread."""
         if not self._has_begun:
             self._go_on(what, done, total)
-            return
-        assert self._loop is not None
+        elif what == READING_IMAGES:
+            if self.stream.is_stopped:
+                raise APIError(499, "the answer was stopped")
+        elif self._loop is not None:
+            self._tell_later(self._loop, done, total)
+
+    def _tell_later(self, loop: asyncio.AbstractEventLoop, done: int, total: int) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody listens
-            self._loop.call_soon_threadsafe(self._tell, done, total, 1e3 * (time.monotonic() - self._begun_s))
+            loop.call_soon_threadsafe(self._tell, done, total, 1e3 * (time.monotonic() - self._begun_s))
 
     def _tell(self, done: int, total: int, time_ms: float) -> None:
         n_prompt = self.stream.live.n_prompt

@@ -17,7 +17,7 @@ from edgeinfer.errors import BadImage, DownloadFailed
 from edgeinfer.models.download.public import fetch_public, is_web_address
 from edgeinfer.models.images.decoding import MOST_BYTES
 from edgeinfer.models.images.image import Image
-from edgeinfer.steps import Progress, no_progress
+from edgeinfer.steps import READING_IMAGES, Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
@@ -54,7 +54,7 @@ class RequestImages:
         self._n_images += 1
         if self._n_images > MOST_IMAGES:
             raise APIError(400, f"a request may have {MOST_IMAGES} images; send fewer", "too_many_images", place)
-        self._go_on("reading images", self._n_images - 1, 0)
+        self._go_on(READING_IMAGES, self._n_images - 1, 0)
         is_data = address[:5].lower() == "data:"
         data = decoded_data(address, place) if is_data else self._bytes_at(address, place)
         try:
@@ -81,7 +81,7 @@ class RequestImages:
             raise APIError(400, f"{told}; send a data URL ({DATA_URL})", "invalid_image_url", place)
         most_bytes = MOST_FETCHED_BYTES - sum(len(image.data) for image in self.fetched.values())
         try:
-            return fetch_public(address, most_bytes, FETCH_S, lambda: self._go_on("fetching images", 0, 0))
+            return fetch_public(address, most_bytes, FETCH_S, lambda: self._go_on(READING_IMAGES, 0, 0))
         except DownloadFailed as reason:
             raise APIError(400, f"{place}: {reason}", "invalid_image_url", place) from None
 

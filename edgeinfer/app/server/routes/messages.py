@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -21,6 +22,7 @@ from edgeinfer.app.server.anthropic_stream import (
     usage_of,
 )
 from edgeinfer.app.server.errors import ANTHROPIC_ANSWER_RESPONSES, ANTHROPIC_RESPONSES
+from edgeinfer.app.server.followed import FollowedStream
 from edgeinfer.app.server.message_contents import first_image, messages_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import ChatRequest, chat_options
@@ -30,7 +32,6 @@ from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, str
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
-    from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.steps import Progress
 
@@ -59,9 +60,9 @@ async def count_tokens(body: CountTokensRequest, request: Request) -> Record:
 
 def _stream(chat: ChatRequest, model: PooledModel, state: ServerState, go_on: Progress) -> TextStream:
     """Create the stream of a request without starting it; `go_on` raises to end that."""
-    options: Options = {**chat_options(chat, state.defaults_of(model)), "progress": go_on}
-    messages, priority = messages_of(chat.messages, state.images(go_on)), chat.priority or "interactive"
-    return model.llm.chat(messages, priority=priority, **options)
+    messages, options = messages_of(chat.messages, state.images(go_on)), chat_options(chat, state.defaults_of(model))
+    begin = partial(model.llm.chat, messages, priority=chat.priority or "interactive", **options)
+    return FollowedStream(begin, None, go_on).stream
 
 
 def _message(body: MessagesRequest, model: PooledModel, stream: TextStream, state: ServerState) -> Record:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -12,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
 from edgeinfer.app.server.errors import OLLAMA_ANSWER_RESPONSES, APIError, invalid
+from edgeinfer.app.server.followed import FollowedStream
 from edgeinfer.app.server.gap_prompts import gap_prompt
 from edgeinfer.app.server.message_contents import messages_of
 from edgeinfer.app.server.objects import Record
@@ -103,13 +105,13 @@ def _options(
     except ValidationError as reason:
         raise invalid(reason.errors()) from None
     options = chat_options(asked, state.defaults_of(model))
-    options |= {"keeps_all": body.truncate is False, "progress": go_on}
+    options["keeps_all"] = body.truncate is False
     return options, messages_of(asked.messages, state.images(go_on))
 
 
 def _chat(body: OllamaChatRequest, model: PooledModel, state: ServerState, go_on: Progress) -> TextStream:
     options, messages = _options(body, model, state, go_on)
-    return model.llm.chat(messages, **options)
+    return FollowedStream(partial(model.llm.chat, messages, **options), None, go_on).stream
 
 
 def _generate(body: GenerateRequest, model: PooledModel, state: ServerState, go_on: Progress) -> TextStream:
@@ -126,7 +128,7 @@ def _generate(body: GenerateRequest, model: PooledModel, state: ServerState, go_
         turn = llm.tokenize(text, add_special=False)
         has_begun = turn[:1] == [llm.prompts.tokenizer.vocabulary.bos_id] == body.context[:1]
         return llm.complete([*body.context, *turn[has_begun:]], **options)
-    return llm.chat(messages, **options)
+    return FollowedStream(partial(llm.chat, messages, **options), None, go_on).stream
 
 
 class _Parts:

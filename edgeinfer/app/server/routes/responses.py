@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -12,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES, APIError, invalid
+from edgeinfer.app.server.followed import FollowedStream
 from edgeinfer.app.server.message_contents import first_image, messages_of
 from edgeinfer.app.server.objects import Record, finished_stats
 from edgeinfer.app.server.requests import ChatRequest, chat_options
@@ -102,9 +104,10 @@ def _stream(
     `go_on` raises to end that.
     """
     options, images = chat_options(chat, state.defaults_of(model)), state.images(go_on)
-    options |= {"keeps_all": body.truncation != "auto", "progress": go_on}
+    options["keeps_all"] = body.truncation != "auto"
     messages, priority = messages_of(chat.messages, images), chat.priority or "interactive"
-    return model.llm.chat(messages, priority=priority, **options), images.fetched
+    begin = partial(model.llm.chat, messages, priority=priority, **options)
+    return FollowedStream(begin, None, go_on).stream, images.fetched
 
 
 @dataclass(frozen=True, slots=True)
