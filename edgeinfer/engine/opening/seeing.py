@@ -86,6 +86,14 @@ def _first(
     return None, tuple(reasons[:1])
 
 
+def may_see(path: Path, load: LoadOptions, source: str = "") -> bool:
+    """Whether a model may read images once it is open, as far as options and names of files say."""
+    device = SEEING[0] if load.device == "auto" else load.device
+    if load.mmproj == "off" or _why_not(replace(load, device=device)):
+        return False
+    return load.mmproj != "auto" or bool(projectors_of(path, source))
+
+
 def _why_not(load: LoadOptions) -> str:
     """What options lack for images; "" if nothing."""
     if load.device not in SEEING:
