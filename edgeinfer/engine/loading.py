@@ -19,7 +19,6 @@ from typing import Concatenate, ParamSpec
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.engine.kv.limits import (
     context_of,
-    encoder_bytes,
     limits_for,
     limits_on,
     limits_with_states,
@@ -163,8 +162,7 @@ def _with_memory_in_bytes(options: LoadOptions) -> tuple[LoadOptions, tuple[str,
 def _holding(options: LoadOptions, subject: Subject) -> WeightBudget:
     """The weight budget that the options ask for."""
     assert not isinstance(options.ram_bytes, str)
-    n_sequences, projector = options.parallel or options.n_sessions, subject.projector
-    beside = encoder_bytes(options.device, None if projector is None else projector.facts)
+    n_sequences, beside = options.parallel or options.n_sessions, subject.encoder_bytes(options.device)
     return WeightBudget(options.ram_bytes, options.packs, n_sequences=n_sequences, encoder_bytes=beside)
 
 
@@ -374,7 +372,6 @@ def _start(
         raise
     subject.release()
     notices += told + executor.notices + draft_notices + template.notices
-    notices += doubtful(options, executor.device, limits.n_context, trained)
     facts = ModelInfo(
         name=name,
         path=subject.file.path,
@@ -388,7 +385,7 @@ def _start(
         mode=options.mode,
         load_s=time.perf_counter() - started,
         resident_bytes=executor.resident_bytes,
-        notices=notices,
+        notices=notices + doubtful(options, executor.device, limits.n_context, trained),
         approximation=subject.approx,
         cores=shared_cores(workers, read_topology()),
         need=subject.memory_need(options.device, executor.limits),
