@@ -15,10 +15,12 @@ from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.gguf.adapter import TRANSPOSED
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.projectors import ARCHITECTURE, projector_of
+from edgeinfer.models.projectors import ARCHITECTURE, TYPE_KEYS, projector_of
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.vision.encoder import ImageEncoder
 
+OF_IMAGES = ("v.", "mm.")
+"""How the names of a projector's tensors begin."""
 OF_SOUND = r"a\..*|mm\.a\..*"
 """Tensors of sound encoders, which files may hold beside those of images."""
 
@@ -53,11 +55,19 @@ def open_projector(path: str | Path) -> ProjectorFile:
         raise
 
 
+def has_projector(metadata: Metadata) -> bool:
+    """Whether a header is that of a projector file, or of a model's file with a projector in it."""
+    return any(key in metadata for key in TYPE_KEYS)
+
+
 def encoder_of(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> ImageEncoder:
     """The encoder that a projector file's header describes. Raises BadGGUF, UnsupportedModel."""
     architecture = metadata.text("general.architecture")
     if architecture != ARCHITECTURE:
-        raise BadGGUF(f"the file's architecture is {architecture[:80]!r}: it is no projector file (mmproj)")
+        if not has_projector(metadata):
+            raise BadGGUF(f"the file's architecture is {architecture[:80]!r}: it is no projector file (mmproj)")
+        metadata = metadata.changed({}, {"general.architecture": ARCHITECTURE})
+        tensors = {name: info for name, info in tensors.items() if name.startswith(OF_IMAGES)}
     encoder = projector_of(Hyperparameters(metadata, tensors, 0)).build(Hyperparameters(metadata, tensors, 0))
     _check_tensors(encoder, tensors)
     return encoder

@@ -12,15 +12,16 @@ from pathlib import Path
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.load_options import LoadOptions
+from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.projector_choice import projectors_of
-from edgeinfer.models.projector_file import ProjectorFile, open_projector
+from edgeinfer.models.projector_file import ProjectorFile, has_projector, open_projector
 
 SEEING = ("cpu", "reference")
 """Devices that take rows of images."""
 
 
 def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subject, tuple[str, ...]]:
-    """Open a model with its projector: the one that options name, else its own, if it has one.
+    """Open a model with its projector: the one that options name, else one beside it, else one in its file.
 
     `source`: where the store has it from.
     """
@@ -35,7 +36,17 @@ def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subjec
             return replace(_together(path, load, beside), source=source), ()
         except EdgeInferError as reason:
             reasons.append(f"images cannot be read with {beside.name}: {reason}")
-    return replace(open_subject(path, load), source=source), tuple(reasons[:1])
+    subject = open_subject(path, load)
+    is_off = bool(reasons or why) or load.mmproj == "off"
+    if not is_off and isinstance(subject.file, GGUFFile) and has_projector(subject.file.metadata):
+        try:
+            seeing = _together(path, load, path)
+        except EdgeInferError as reason:
+            reasons.append(f"images cannot be read with the projector in {path.name}: {reason}")
+        else:
+            subject.file.close()
+            subject = seeing
+    return replace(subject, source=source), tuple(reasons[:1])
 
 
 def _why_not(load: LoadOptions) -> str:
