@@ -61,7 +61,7 @@ class TokensOfGrid:
         def added(table: Floats, _: Size) -> Floats:
             if not self.has_class:
                 return table[order]
-            rows = table[np.concatenate([[0], 1 + order])]
+            rows: Floats = table[np.concatenate([[0], 1 + order])]
             rows[0] += table[n_tokens]
             if has_bias:
                 rows[1:] += table[n_tokens + 1]

@@ -96,7 +96,7 @@ def test_a_projector_that_edgeinfer_cannot_run_is_said_and_texts_go_on(tmp_path:
     path = together(tmp_path / "model.gguf", rows=100)
     with edgeinfer.load(path, device="reference", n_context=64) as llm:
         assert not llm.info.reads_images
-        assert any("images cannot be read" in notice for notice in llm.notices)
+        assert any("images cannot be read" in notice for notice in llm.info.notices)
 
 
 def test_a_model_without_a_projector_is_none() -> None:
