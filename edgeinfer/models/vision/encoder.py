@@ -117,7 +117,7 @@ def averaged_neighbours(n: int) -> Callable[[Floats, Size], Floats]:
     """What averages each run of `n` rows: average pooling of patches whose blocks follow one another."""
 
     def joined(rows: Floats, _: Size) -> Floats:
-        mean: Floats = rows.reshape(len(rows) // n, n, -1).mean(axis=1, dtype=np.float32)
-        return mean
+        means: Floats = rows.reshape(len(rows) // n, n, -1).mean(axis=1, dtype=np.float32)
+        return means
 
     return joined

@@ -86,7 +86,7 @@ def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int =
         added = g.hp.bias("v.patch_embd.bias", width) if bias and frame == 0 else None
         g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), added, accumulate=frame > 0))
     if positions:
-        places = g.buffer("positions", width)
+        places = g.buffer("normed", width)
         g.add(HiddenRows(places, width, columns), Add(places, x, width))
 
 
@@ -139,7 +139,7 @@ def attention(
         if rope is not None:
             g.add(Rope(name, counts[name], own, rope, sections))
     g.add(StoreKV("key", "value", CACHE, sizes.kv_heads, own, own))
-    attended = g.buffer("attended", sizes.heads * own, heads=sizes.heads)
+    attended = "normed" if sizes.heads * own == width else g.buffer("attended", sizes.heads * own, heads=sizes.heads)
     scale = own**-0.5 if scale is None else scale
     heads = sizes.heads, sizes.kv_heads
     g.add(Attention("query", attended, CACHE, *heads, own, own, scale, causal=False, spans=spans))
@@ -167,11 +167,11 @@ def feed_forward(g: ModelGraph, activation: Activation, out: str = "x") -> None:
     up, down = f"{g.prefix}ffn_up", f"{g.prefix}ffn_down"
     if f"{g.prefix}ffn_gate.weight" not in hp.tensors and _rows_of(hp, up) == width != ffn:
         up, down = down, up
-    hidden, raised = g.buffer("hidden", ffn), g.buffer("up", ffn)
+    hidden = raised = g.buffer("up", ffn)
     g.add(MatMul("normed", raised, hp.matrix(f"{up}.weight", (ffn, width)), hp.bias(f"{up}.bias", ffn)))
     gate = f"{g.prefix}ffn_gate"
     if f"{gate}.weight" in hp.tensors:
-        gated = g.buffer("gate", ffn)
+        gated, hidden = g.buffer("gate", ffn), g.buffer("hidden", ffn)
         g.add(MatMul("normed", gated, hp.matrix(f"{gate}.weight", (ffn, width)), hp.bias(f"{gate}.bias", ffn)))
         g.add(GatedAct(gated, raised, hidden, ffn, activation))
     else:
@@ -297,7 +297,10 @@ def begun(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: 
 
 
 def begun_projection(hp: Hyperparameters, n_most: int, joined: int, width: int) -> ModelGraph:
-    """A graph that begins with rows of `joined` numbers in the buffer `joined`; its result has rows of `width`."""
+    """A graph that begins with rows of `joined` numbers in the buffer `joined`; its result has rows of `width`.
+
+    `n_most`: most of these rows of a tile.
+    """
     layer = LayerSizes(1, 1, width, width, width, width)
     sizes = Sizes(1, width, 1, 1, width, width, width, width, 0, n_most, 1e-6, (False,), (layer,))
     g = ModelGraph(hp, sizes)
