@@ -65,7 +65,7 @@ def projector_facts(
 
 def fetched_projector(header: Header) -> ProjectorFacts | None:
     """The projector that would be fetched with a model; None if edgeinfer would not read images with it."""
-    projector = header.projector
+    projector = header if has_projector(header.metadata) else header.projector
     if projector is None:
         return None
     try:
@@ -107,11 +107,19 @@ def _inner(
 
 
 def may_see(path: Path, load: LoadOptions, source: str = "") -> bool:
-    """Whether a model may read images once it is open, as far as options and names of files say."""
+    """Whether a model may read images once it is open, as far as options, names of files and its header say."""
     device = SEEING[0] if load.device == "auto" else load.device
     if load.mmproj == "off" or _why_not(replace(load, device=device)):
         return False
-    return load.mmproj != "auto" or bool(projectors_of(path, source))
+    return load.mmproj != "auto" or bool(projectors_of(path, source)) or _has_inner(path)
+
+
+def _has_inner(path: Path) -> bool:
+    try:
+        with GGUFFile.open(path) as file:
+            return has_projector(file.metadata)
+    except EdgeInferError:
+        return False
 
 
 def _why_not(load: LoadOptions) -> str:

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import edgeinfer
+from edgeinfer.engine.opening.seeing import may_see, projector_facts
 from edgeinfer.errors import BadGGUF
+from edgeinfer.load_options import LoadOptions
+from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.images.image import Image
 from edgeinfer.models.load import left_out, open_model
 from edgeinfer.models.projector_file import open_projector
@@ -73,6 +76,17 @@ def answer(path: Path, mmproj: str = "auto") -> tuple[str, int]:
 def test_a_model_with_its_projector_in_its_file_sees(tmp_path: Path) -> None:
     path = together(tmp_path / "model.gguf")
     assert answer(path) == answer(MODEL, str(PROJECTOR)) == answer(path, str(path))
+
+
+def test_that_it_sees_is_known_before_it_is_loaded(tmp_path: Path) -> None:
+    load = LoadOptions(device="reference")
+    path = together(tmp_path / "model.gguf")
+    assert may_see(path, load)
+    with GGUFFile.open(path) as file:
+        found, notices = projector_facts(path, file, load)
+    assert found is not None
+    assert not notices
+    assert found.kind == "gemma3"
 
 
 def test_its_encoder_is_that_of_the_projector_file(tmp_path: Path) -> None:
