@@ -179,18 +179,19 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
     )
 
 
-def encoder_limits(encoder: ImageEncoder) -> Limits:
-    """Limits for an image encoder, of which a pass has one tile."""
-    n_most = encoder.n_most
-    return Limits(n_most, pages_for(n_most), max_tokens=n_most, max_outputs=n_most)
+def encoder_limits(encoder: ImageEncoder) -> tuple[Limits, Limits]:
+    """Limits for the two graphs of an image encoder, of which a pass has one tile."""
+    trunk, projection = (
+        Limits(n, pages_for(n), max_tokens=n, max_outputs=n)
+        for n in (encoder.n_most, -(-encoder.n_most // encoder.n_joined))
+    )
+    return trunk, projection
 
 
 def with_encoder(need: MemoryNeed, device: str, encoder: ImageEncoder, tensors: Mapping[str, TensorInfo]) -> MemoryNeed:
     """The need of a model with that of its image encoder. Raises as `memory_need`."""
-    limits = encoder_limits(encoder)
-    return need.with_encoder(
-        *(memory_need(device, spec, tensors, limits) for spec in (encoder.trunk, encoder.projection))
-    )
+    graphs = zip((encoder.trunk, encoder.projection), encoder_limits(encoder), strict=True)
+    return need.with_encoder(*(memory_need(device, spec, tensors, limits) for spec, limits in graphs))
 
 
 def _draft_bytes(spec: ModelSpec, limits: Limits) -> int:

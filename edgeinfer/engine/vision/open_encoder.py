@@ -33,10 +33,10 @@ class OpenEncoder:
         """Raises DoesNotFit, UnsupportedModel."""
         self._encoder = encoder = projector.encoder
         self._table = _table(projector)
-        limits = encoder_limits(encoder)
-        self._trunk = beside(encoder.trunk, projector.file, fingerprint, limits)
+        of_trunk, of_projection = encoder_limits(encoder)
+        self._trunk = beside(encoder.trunk, projector.file, fingerprint, of_trunk)
         try:
-            self._projection = beside(encoder.projection, projector.file, fingerprint, limits)
+            self._projection = beside(encoder.projection, projector.file, fingerprint, of_projection)
         except BaseException:
             self._trunk.close()
             raise

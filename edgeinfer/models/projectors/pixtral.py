@@ -77,6 +77,7 @@ def encoder(
         trunk=transformer.end(g),
         projection=_projection(hp, n_most, own, block, width),
         n_most=n_most,
+        n_joined=block**2,
         width=width,
         placeholder=re.escape(placeholder),
         plan=plan,

@@ -60,6 +60,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         trunk=transformer.end(g),
         projection=transformer.end(last, width=width),
         n_most=n_most,
+        n_joined=block**2,
         width=width,
         placeholder=native.QWEN_MARKS.placeholder,
         plan=lambda size: resolution.plan(size, native.QWEN_MARKS),

@@ -36,6 +36,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         trunk=transformer.end(g),
         projection=transformer.end(last, width=width),
         n_most=n_most,
+        n_joined=n,
         width=width,
         placeholder=native.QWEN_MARKS.placeholder,
         plan=lambda size: resolution.plan(size, native.QWEN_MARKS),

@@ -79,6 +79,7 @@ class ImageEncoder:
     trunk        from patches (`HiddenRows`) to rows
     projection   from joined rows (`HiddenRows`) to rows of the language model
     n_most       most patches of a tile
+    n_joined     patches that are joined to a row of the projection, at least
     width        numbers in a row of the language model
     placeholder  what chat templates write for an image: a regular expression
     plan         what an image of a size (after its orientation) becomes
@@ -100,6 +101,7 @@ class ImageEncoder:
     positions: tuple[Weight, Callable[[Floats, Size], Floats]] | None = None
     constants: tuple[Weight, ...] = ()
     whole: bool = False
+    n_joined: int = 1
     unread: str = field(default="", repr=False)
     """A pattern of tensors in the file that the encoder has no use for."""
 

@@ -167,11 +167,11 @@ def feed_forward(g: ModelGraph, activation: Activation, out: str = "x") -> None:
     up, down = f"{g.prefix}ffn_up", f"{g.prefix}ffn_down"
     if f"{g.prefix}ffn_gate.weight" not in hp.tensors and _rows_of(hp, up) == width != ffn:
         up, down = down, up
-    hidden, raised = g.buffer("hidden", ffn), g.buffer("up", ffn)
+    raised = hidden = g.buffer("up", ffn)  # activated in place: there are thousands of patches
     g.add(MatMul("normed", raised, hp.matrix(f"{up}.weight", (ffn, width)), hp.bias(f"{up}.bias", ffn)))
     gate = f"{g.prefix}ffn_gate"
     if f"{gate}.weight" in hp.tensors:
-        gated = g.buffer("gate", ffn)
+        hidden = gated = g.buffer("gate", ffn)
         g.add(MatMul("normed", gated, hp.matrix(f"{gate}.weight", (ffn, width)), hp.bias(f"{gate}.bias", ffn)))
         g.add(GatedAct(gated, raised, hidden, ffn, activation))
     else:
