@@ -286,9 +286,12 @@ def activation_of(hp: Hyperparameters) -> Activation:
 
 
 def normalisation(hp: Hyperparameters) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of red, green and blue, of numbers from 0 to 1."""
+    """Mean and standard deviation of red, green and blue, of numbers from 0 to 1. Raises BadGGUF."""
     prefix = f"{hp.architecture}.{KEYS}"
-    return hp.numbers(f"{prefix}image_mean", 3), hp.numbers(f"{prefix}image_std", 3)
+    mean, deviation = hp.numbers(f"{prefix}image_mean", 3), hp.numbers(f"{prefix}image_std", 3)
+    if min(deviation) <= 0:
+        raise BadGGUF(f"{prefix}image_std is {deviation}; pixels cannot be divided by that")
+    return mean, deviation
 
 
 def begun(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: int = 0) -> ModelGraph:
