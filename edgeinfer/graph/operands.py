@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 MOST_STATE_BYTES = 256 << 20
 """Bytes for states and checkpoints, unless FEWEST_STATES need more."""
@@ -16,6 +16,15 @@ FEWEST_STATES = 8
 """Slots per sequence: its state, the state after the pass, and checkpoints of the last few hundred tokens."""
 SLOTS_IN_PASS = 2
 """Slots per sequence in a pass: the state before it and the state after it."""
+
+
+Precision: TypeAlias = Literal["highest", "high"]
+"""Of products of float32: as float32 are multiplied and added, or as sums of two bfloat16 are, if that is faster.
+
+The names are PyTorch's (`torch.set_float32_matmul_precision`). Errors of a "high" product are about 2^-16 of its size,
+and its bits depend on the instruction set, but neither on other tokens of the pass nor on the number of workers. For
+encoders, whose tokens are read once and never again.
+"""
 
 
 class Rows(Enum):

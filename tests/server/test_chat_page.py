@@ -14,7 +14,7 @@ import pytest
 
 import edgeinfer.app.server
 from edgeinfer.app.server.listening import ServerOptions
-from edgeinfer.app.server.requests import one_text
+from edgeinfer.app.server.message_contents import one_text
 from edgeinfer.app.server.routes.page import FILES, PAGE_PATHS
 from edgeinfer.app.sessions.conversation import with_attachments
 from edgeinfer.app.sessions.exporting import json_text

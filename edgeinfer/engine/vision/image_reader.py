@@ -24,10 +24,8 @@ from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.images.image import Image
 from edgeinfer.models.projector_file import ProjectorFile
 from edgeinfer.models.vision.encoder import TileInput
-from edgeinfer.steps import Progress
+from edgeinfer.steps import READING_IMAGES, Progress
 
-READING = "reading images"
-"""What progress is told of."""
 KEPT_BYTES = 256 << 20
 """Most bytes of rows of images that were encoded before."""
 
@@ -68,7 +66,7 @@ class ImageReader:
             if inputs[0] != tile.image.key and self._known(tile.key) is None:
                 inputs = tile.image.key, self._inputs(tile.image)
             own = inputs[1][tile.number] if inputs[0] == tile.image.key else None
-            late = _LateTile(self, tile, own, partial(progress, READING, number, len(tiles)))
+            late = _LateTile(self, tile, own, partial(progress, READING_IMAGES, number, len(tiles)))
             plan = tile.plan
             found.append(LateRows(tile.names, self._encoder.width, late.rows, plan.axes, self._encoder.whole))
         return found

@@ -56,7 +56,6 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         trunk=transformer.end(g),
         projection=_projection(hp, n_most, own * n, width),
         n_most=n_most,
-        n_joined=n,
         width=width,
         placeholder=MARKS.placeholder,
         plan=lambda size: resolution.plan(size, MARKS),

@@ -46,7 +46,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     transformer.norm(g, "v.post_ln", out="x")
     width, out = g.sizes.width, hp.integer(f"{KEYS}projection_dim")
     joined = width * block * block
-    last = transformer.begun_projection(hp, n_most, joined, out)
+    last = transformer.begun_projection(hp, n_most // block**2, joined, out)
     if "mm.input_norm.weight" in hp.tensors:
         factors, bias = hp.vector("mm.input_norm.weight", joined), hp.bias("mm.input_norm.bias", joined)
         last.add(LayerNorm("joined", "joined", factors, bias, joined, 1e-5))

@@ -49,7 +49,6 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         trunk=transformer.end(g),
         projection=transformer.end(last, width=width),
         n_most=n_most,
-        n_joined=n,
         width=width,
         placeholder=MARKS.placeholder,
         plan=lambda size: resolution.plan(size, MARKS),

@@ -77,7 +77,6 @@ def encoder(
         trunk=transformer.end(g),
         projection=_projection(hp, n_most, own, block, width),
         n_most=n_most,
-        n_joined=block**2,
         width=width,
         placeholder=re.escape(placeholder),
         plan=plan,
@@ -90,7 +89,7 @@ def encoder(
 def _projection(hp: Hyperparameters, n_most: int, own: int, block: int, width: int) -> ModelSpec:
     """Blocks of patches become one row, if they are merged; then two products."""
     joined = own * block**2
-    g = transformer.begun_projection(hp, n_most, joined, width)
+    g = transformer.begun_projection(hp, n_most // block**2, joined, width)
     source = "joined"
     if f"{MERGER}.weight" in hp.tensors:
         source = "merged"

@@ -40,7 +40,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         transformer.layer(g, number, activation, *rope, spans=(number + 1) % period > 0)
     transformer.norm(g, "v.post_ln", out="x")
     joined, width = block**2 * g.sizes.width, hp.integer(f"{KEYS}projection_dim")
-    last = transformer.begun_projection(hp, n_most, joined, width)
+    last = transformer.begun_projection(hp, n_most // block**2, joined, width)
     native.merger(last, "joined", "x", ("mm.0", "mm.2"), joined, width)
 
     def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
@@ -60,7 +60,6 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         trunk=transformer.end(g),
         projection=transformer.end(last, width=width),
         n_most=n_most,
-        n_joined=block**2,
         width=width,
         placeholder=native.QWEN_MARKS.placeholder,
         plan=lambda size: resolution.plan(size, native.QWEN_MARKS),

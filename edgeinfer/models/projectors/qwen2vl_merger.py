@@ -25,7 +25,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     transformer.layers(g, transformer.activation_of(hp), *transformer.axial_rope(g.sizes.head_width))
     transformer.norm(g, "v.post_ln", out="x")
     joined, width = n * g.sizes.width, hp.integer(f"{KEYS}projection_dim")
-    last = transformer.begun_projection(hp, n_most, joined, width)
+    last = transformer.begun_projection(hp, n_most // n, joined, width)
     native.merger(last, "joined", "x", ("mm.0", "mm.2"), joined, width)
 
     def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
@@ -36,7 +36,6 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         trunk=transformer.end(g),
         projection=transformer.end(last, width=width),
         n_most=n_most,
-        n_joined=n,
         width=width,
         placeholder=native.QWEN_MARKS.placeholder,
         plan=lambda size: resolution.plan(size, native.QWEN_MARKS),

@@ -59,9 +59,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     width = hp.integer(f"{KEYS}projection_dim")
     return ImageEncoder(
         trunk=transformer.end(g, "parts" if deep else "x", parts * own),
-        projection=_projection(hp, n_most, n * own, width, tuple(deep)),
+        projection=_projection(hp, n_most // n, n * own, width, tuple(deep)),
         n_most=n_most,
-        n_joined=n,
         width=parts * width,
         placeholder=native.QWEN_MARKS.placeholder,
         plan=lambda size: resolution.plan(size, native.QWEN_MARKS),

@@ -79,7 +79,6 @@ class ImageEncoder:
     trunk        from patches (`HiddenRows`) to rows
     projection   from joined rows (`HiddenRows`) to rows of the language model
     n_most       most patches of a tile
-    n_joined     patches that are joined to a row of the projection, at least
     width        numbers in a row of the language model
     placeholder  what chat templates write for an image: a regular expression
     plan         what an image of a size (after its orientation) becomes
@@ -101,7 +100,6 @@ class ImageEncoder:
     positions: tuple[Weight, Callable[[Floats, Size], Floats]] | None = None
     constants: tuple[Weight, ...] = ()
     whole: bool = False
-    n_joined: int = 1
     unread: str = field(default="", repr=False)
     """A pattern of tensors in the file that the encoder has no use for."""
 
@@ -119,6 +117,7 @@ def averaged_neighbours(n: int) -> Callable[[Floats, Size], Floats]:
     """What averages each run of `n` rows: average pooling of patches whose blocks follow one another."""
 
     def joined(rows: Floats, _: Size) -> Floats:
-        return rows.reshape(len(rows) // n, n, -1).mean(axis=1, dtype=np.float32)
+        means: Floats = rows.reshape(len(rows) // n, n, -1).mean(axis=1, dtype=np.float32)
+        return means
 
     return joined

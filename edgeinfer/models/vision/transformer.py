@@ -86,7 +86,7 @@ def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int =
         added = g.hp.bias("v.patch_embd.bias", width) if bias and frame == 0 else None
         g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), added, accumulate=frame > 0))
     if positions:
-        places = g.buffer("positions", width)
+        places = g.buffer("normed", width)
         g.add(HiddenRows(places, width, columns), Add(places, x, width))
 
 
@@ -139,7 +139,7 @@ def attention(
         if rope is not None:
             g.add(Rope(name, counts[name], own, rope, sections))
     g.add(StoreKV("key", "value", CACHE, sizes.kv_heads, own, own))
-    attended = g.buffer("attended", sizes.heads * own, heads=sizes.heads)
+    attended = "normed" if sizes.heads * own == width else g.buffer("attended", sizes.heads * own, heads=sizes.heads)
     scale = own**-0.5 if scale is None else scale
     heads = sizes.heads, sizes.kv_heads
     g.add(Attention("query", attended, CACHE, *heads, own, own, scale, causal=False, spans=spans))
@@ -300,7 +300,10 @@ def begun(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: 
 
 
 def begun_projection(hp: Hyperparameters, n_most: int, joined: int, width: int) -> ModelGraph:
-    """A graph that begins with rows of `joined` numbers in the buffer `joined`; its result has rows of `width`."""
+    """A graph that begins with rows of `joined` numbers in the buffer `joined`; its result has rows of `width`.
+
+    `n_most`: most of these rows of a tile.
+    """
     layer = LayerSizes(1, 1, width, width, width, width)
     sizes = Sizes(1, width, 1, 1, width, width, width, width, 0, n_most, 1e-6, (False,), (layer,))
     g = ModelGraph(hp, sizes)

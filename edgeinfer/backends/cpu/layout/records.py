@@ -73,9 +73,11 @@ FLOAT_PRODUCT = np.dtype(
         ("bias", "i8"),  # float32[n_units, 32], or float32[32] zeros with stride 0
         ("bias_stride", "i8"),  # bytes between units
         ("rows", "i8"),  # int32[n], the row of out that belongs to each token; 0: in order
+        ("scratch", "i8"),  # 0: none
+        ("scratch_stride", "i8"),  # bytes between workers
     ]
 )
-"""Record of `kernels.matmul.floats`."""
+"""Record of `kernels.matmul.floats` and `split_floats`."""
 
 RMS_NORM = np.dtype(
     [
