@@ -18,7 +18,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.gguf import GGUFFile, Header
 from edgeinfer.models.load import spec_of
-from edgeinfer.models.projector_choice import projectors_of
+from edgeinfer.models.model_projectors import projectors_of
 from edgeinfer.models.projector_file import ProjectorFacts, facts_of, has_projector, open_projector
 
 Opened = TypeVar("Opened")
