@@ -17,6 +17,8 @@ READING_IMAGES = "reading images"
 """Reported before an image, or a part of one, is encoded."""
 COMPILING = "compiling for this CPU, once"
 """Reported while compiling kernels that no earlier run left in the cache."""
+READING_IMAGES = "reading images"
+"""Reported before each part of an image is encoded; whoever is told may raise to stop."""
 START_UNITS = 8
 """Starting the compiler takes as long as compiling this many kernels."""
 UNIT_S = 0.7

@@ -1,7 +1,8 @@
 """Takes screenshots of the terminal app with the starter model, for docs/screenshots.
 
 Run: `python scripts/screenshots.py [FOLDER]`, with cairosvg installed (`pip install cairosvg`). The app runs as it does
-in a terminal, except that its cells are drawn into pictures; the answers are the model's own.
+in a terminal, except that its cells are drawn into pictures; the answers are the model's own. With a model that reads
+images, `python scripts/screenshots.py FOLDER MODEL IMAGE` takes the one picture of an image that is being read.
 """
 
 from __future__ import annotations
@@ -95,9 +96,47 @@ async def photograph(folder: Path, theme: str, size: tuple[int, int], model: str
             camera.take(f"help{suffix}")
 
 
+async def photograph_image(folder: Path, model: Path, image: Path) -> None:
+    """Photograph a question about an image while it is being read, and the same image in the next draft."""
+    from textual.widgets import TextArea
+
+    from edgeinfer.app.tui.launch import opened
+
+    os.chdir(image.parent)
+    with opened({"model": str(model), "theme": "textual-dark", "max_tokens": 16, "device": "cpu"}) as app:
+        async with app.run_test(size=WIDE) as pilot:
+            screen = app.chat_screen
+            while app.state.model is None:
+                await pilot.pause(0.1)
+            app.clear_notifications()
+            screen.composer.attach(image)
+            screen.query_one(TextArea).insert("What is on this picture?")
+            while not screen.composer.n_tokens:
+                await pilot.pause(0.1)
+            await pilot.press("enter")
+            while "reading the image" not in shown_text(app):
+                await pilot.pause()
+            screen.composer.attach(image)
+            screen.query_one(TextArea).insert("And which colour has the roof?")
+            while not screen.composer.n_tokens:
+                await pilot.pause(0.1)
+            Camera(app, folder).take("image")
+
+
+def shown_text(app: ChatApp) -> str:
+    """The transcript as it is on the screen."""
+    transcript = app.chat_screen.transcript
+    return "\n".join(transcript.render_line(y).text for y in range(transcript.size.height))
+
+
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/screenshots")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/screenshots").absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    if len(sys.argv) > 3:
+        with tempfile.TemporaryDirectory() as home:
+            os.environ["EDGEINFER_HOME"] = home
+            asyncio.run(photograph_image(folder, Path(sys.argv[2]).absolute(), Path(sys.argv[3]).absolute()))
+        return
     model = ModelStore().find(STARTER_NAME).path
     for theme, size, suffix in (
         ("textual-dark", WIDE, ""),

@@ -1,6 +1,6 @@
 """The files of a batch: prompts, one per line, and their answers, one JSON object per line.
 
-In: lines of text, each a plain question or a JSON object with its own options; answers, as they finish. Out:
+In: lines of text, each a plain question or a JSON object with its own options and images; answers, as they finish. Out:
 `BatchEntry`s, or why a line cannot be used, with its line number; lines on stdout or appended to a file, in ASCII, so
 that no encoding can reject them. A resumed batch skips what its file has answered; if a prompt has several lines, the
 last one counts. Knows no models.
@@ -16,8 +16,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from edgeinfer.app.image_files import data_of_url, is_data_url
 from edgeinfer.approximation import EXACT, Approximation
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import BadImage, BadSetting, EdgeInferError
+from edgeinfer.text_values import user_path
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
@@ -37,7 +39,9 @@ NUMBERS: Mapping[str, str] = {
 WHOLE: Mapping[str, str] = {name: name for name in ("top_k", "seed", "max_tokens", "max_thought_tokens")}
 THINKING, EFFORT = "enable_thinking", "reasoning_effort"
 LORA = "lora"
-KEYS = (*CONTENTS, "id", "system", "stop", THINKING, EFFORT, LORA, *NUMBERS, *WHOLE)
+IMAGES = "images"
+"""Paths or data URLs of images that stand before a question."""
+KEYS = (*CONTENTS, IMAGES, "id", "system", "stop", THINKING, EFFORT, LORA, *NUMBERS, *WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +53,23 @@ class BatchEntry:
     prompt: Prompt
 
 
-def read_entries(lines: Iterable[str], system: str | None) -> list[BatchEntry]:
+def read_entries(lines: Iterable[str], system: str | None, folder: Path | None = None) -> list[BatchEntry]:
     """Parse all lines that are not blank. `system`: system prompt for questions without their own.
 
+    `folder`: where paths of images begin, else in the working folder; images are read when their prompt is answered.
     Raises BadSetting for the first line that cannot be used, with its number.
     """
     entries: list[BatchEntry] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                entries.append(_entry(len(entries), line, system))
-            except BadSetting as reason:
+                entries.append(_entry(len(entries), line, system, folder or Path.cwd()))
+            except (BadSetting, BadImage) as reason:
                 raise BadSetting(f"line {number}: {reason}") from None
     return entries
 
 
-def _entry(index: int, line: str, system: str | None) -> BatchEntry:
+def _entry(index: int, line: str, system: str | None, folder: Path) -> BatchEntry:
     from edgeinfer.engine.scheduler.batcher import Prompt
 
     if not line.lstrip().startswith("{"):
@@ -81,18 +86,20 @@ def _entry(index: int, line: str, system: str | None) -> BatchEntry:
     name = found.get("id", index)
     if not isinstance(name, str | int):
         raise BadSetting(f"id must be a text or a whole number, not {name!r}")
-    return BatchEntry(index, name, Prompt(_content(found, system), _options(found)))
+    return BatchEntry(index, name, Prompt(_content(found, system, folder), _options(found)))
 
 
-def _content(found: Mapping[str, object], system: str | None) -> str | list[Mapping[str, object]]:
+def _content(found: Mapping[str, object], system: str | None, folder: Path) -> str | list[Mapping[str, object]]:
     given = [key for key in CONTENTS if key in found]
     if len(given) != 1:
         raise BadSetting(f"give one of {', '.join(CONTENTS)}, not {' and '.join(given) or 'none of them'}")
     content = found[given[0]]
+    if IMAGES in found and given[0] != "prompt":
+        raise BadSetting(f"{IMAGES} stand before a prompt; in messages they are parts, and a text has none")
     if given[0] == "messages":
         if not isinstance(content, list) or not all(isinstance(each, dict) for each in content) or not content:
             raise BadSetting('messages must be a list: [{"role": "user", "content": "…"}]')
-        return content
+        return [_with_images(message, folder) for message in content]
     if not isinstance(content, str) or not content:
         raise BadSetting(f"{given[0]} must be a text")
     if given[0] == "text":
@@ -100,12 +107,43 @@ def _content(found: Mapping[str, object], system: str | None) -> str | list[Mapp
     own = found.get("system", system)
     if own is not None and not isinstance(own, str):
         raise BadSetting(f"system must be a text, not {own!r}")
-    return _question(content, own)
+    paths = found.get(IMAGES, ())
+    if not isinstance(paths, Sequence) or isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
+        raise BadSetting(f'{IMAGES} must be a list of paths or data URLs, ["photo.jpg"], not {paths!r}')
+    return _question(content, own, [{"type": "image", "image": _image(path, folder)} for path in paths])
 
 
-def _question(text: str, system: str | None) -> list[Mapping[str, object]]:
+def _question(text: str, system: str | None, images: Sequence[Mapping[str, object]] = ()) -> list[Mapping[str, object]]:
     instructions: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
-    return [*instructions, {"role": "user", "content": text}]
+    return [*instructions, {"role": "user", "content": [*images, {"type": "text", "text": text}] if images else text}]
+
+
+def _with_images(message: Mapping[str, object], folder: Path) -> Mapping[str, object]:
+    """A message whose parts that are images have a path or the bytes of a file."""
+    parts = message.get("content")
+    return {**message, "content": [_part(part, folder) for part in parts]} if isinstance(parts, list) else message
+
+
+def _part(part: object, folder: Path) -> object:
+    """A part of a message: an image has a `path`, or `image_url` as over the API."""
+    if not isinstance(part, dict) or part.get("type") not in ("image", "image_url", "input_image"):
+        return part
+    source = part.get("path", part.get("image_url", part.get("image")))
+    source = source.get("url") if isinstance(source, dict) else source
+    if not isinstance(source, str):
+        raise BadSetting(
+            'an image needs a path, {"type": "image", "path": "photo.jpg"}, or an image_url with a data URL'
+        )
+    return {"type": "image", "image": _image(source, folder)}
+
+
+def _image(source: str, folder: Path) -> str | bytes:
+    """The path of an image, or its bytes in a data URL. Raises BadImage."""
+    if is_data_url(source):
+        return data_of_url(source)
+    if source.lower().startswith(("http://", "https://")):
+        raise BadImage(f"{source} would have to be fetched; download the image and give its path")
+    return str(folder / user_path(source))
 
 
 def _options(found: Mapping[str, object]) -> Options:
@@ -179,8 +217,12 @@ def record(entry: BatchEntry, answer: BatchAnswer, approx: Approximation = EXACT
 
 def digest(entry: BatchEntry) -> str:
     """Distinguishes entries by their prompts and options."""
-    asked = json.dumps([entry.prompt.content, entry.prompt.options], sort_keys=True)
+    asked = json.dumps([entry.prompt.content, entry.prompt.options], sort_keys=True, default=_digest_of_bytes)
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
+
+
+def _digest_of_bytes(image: bytes) -> str:
+    return hashlib.sha256(image).hexdigest()
 
 
 def is_kept(line: Mapping[str, object], out: Path | None) -> bool:

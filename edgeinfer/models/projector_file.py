@@ -1,6 +1,6 @@
 """Projector files (`mmproj-….gguf`): opening one, and checking that its encoder reads all that it holds.
 
-In: a path, or a header. Out: a `ProjectorFile`. Reads no weights.
+In: a path, or a header. Out: a `ProjectorFile`, or `ProjectorFacts` that need no open file. Reads no weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.gguf.adapter import TRANSPOSED
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.projectors import ARCHITECTURE, projector_of
+from edgeinfer.models.projectors import ARCHITECTURE, projector_of, type_of
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.vision.encoder import ImageEncoder
 
@@ -24,11 +24,27 @@ OF_SOUND = r"a\..*|mm\.a\..*"
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectorFacts:
+    """What a header says of an encoder. `kind`: the projector's type; `title`: the name in the header, or ""."""
+
+    encoder: ImageEncoder
+    tensors: Mapping[str, TensorInfo]
+    kind: str
+    title: str
+    file_name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectorFile:
     """An open file with its encoder; closing it closes the file."""
 
     file: GGUFFile
     encoder: ImageEncoder
+
+    @property
+    def facts(self) -> ProjectorFacts:
+        """What its header says."""
+        return _facts(self.encoder, self.file.metadata, self.file.tensors, self.file.path.name)
 
     def close(self) -> None:
         """Close the file."""
@@ -51,6 +67,18 @@ def open_projector(path: str | Path) -> ProjectorFile:
     except BaseException:
         file.close()
         raise
+
+
+def facts_of(metadata: Metadata, tensors: Mapping[str, TensorInfo], file_name: str) -> ProjectorFacts:
+    """What a projector file's header says. Raises BadGGUF, UnsupportedModel."""
+    return _facts(encoder_of(metadata, tensors), metadata, tensors, file_name)
+
+
+def _facts(
+    encoder: ImageEncoder, metadata: Metadata, tensors: Mapping[str, TensorInfo], file_name: str
+) -> ProjectorFacts:
+    kind = type_of(metadata) or ""
+    return ProjectorFacts(encoder, tensors, kind, metadata.text("general.name", ""), file_name)
 
 
 def encoder_of(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> ImageEncoder:

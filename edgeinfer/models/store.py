@@ -28,6 +28,7 @@ from edgeinfer.models.local_model import LocalModel as LocalModel
 from edgeinfer.models.local_model import named_model
 from edgeinfer.models.local_model import path_model as path_model
 from edgeinfer.models.look import HeaderLook, listed, look
+from edgeinfer.models.projector_choice import is_projector_name
 from edgeinfer.models.sources import parse_source
 from edgeinfer.models.store_files import LastUsed, Manifest, ModelFile, Unlisted, manifest_file_name, read_manifest
 from edgeinfer.models.store_files import default_root as default_root
@@ -223,7 +224,7 @@ class ModelStore:
         """The models that were pulled, or placed in the store's folder."""
         listed = [_local(manifest, self.root) for manifest in self._manifests() if manifest.intact]
         known = {path for model in listed for path in model.paths}
-        loose = [path for path in sorted(self.root.glob("*.gguf")) if path not in known]
+        loose = [path for path in sorted(self.root.glob("*.gguf")) if not is_projector_name(path.name)]
         for path in loose:
             if path not in known and (model := self._loose(path)) is not None:
                 known.update(model.paths)

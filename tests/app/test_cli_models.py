@@ -60,7 +60,7 @@ def test_pulling_listing_removing(home: Path, capsys: pytest.CaptureFixture[str]
     assert [(model["name"], model["arch"], model["quant"]) for model in listed["models"]] == [("tiny", "llama", "F32")]
     assert listed["models"][0]["sha256"] == pulled["sha256"]
     table = run(capsys, "models")[1].splitlines()
-    assert table[0].split() == ["name", "size", "arch", "quant", "source"]
+    assert table[0].split() == ["name", "size", "arch", "quant", "images", "source"]
     assert table[1].split()[:5] == ["tiny", f"{len(data) / 1000:.1f}", "kB", "llama", "F32"]
     assert run(capsys, "models", "--remove", "tiny") == (0, f"tiny removed, {len(data) / 1000:.1f} kB freed\n", "")
     code, out, err = run(capsys, "models")

@@ -232,7 +232,7 @@ def test_mistakes_are_told_with_their_exit_code(tiny_model: Path, arguments: lis
 
 
 def test_bytes_that_are_no_text_are_refused(tiny_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xfe\xff")
     assert "photo.jpg is not UTF-8" in run(tiny_model, "x", "-f", "photo.jpg").stderr
     assert "standard input is not UTF-8" in run(tiny_model, stdin=b"\xff\xd8").stderr
 

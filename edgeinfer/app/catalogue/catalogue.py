@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.catalogue.forecast import Forecast, by_size, estimated, forecast_of
+from edgeinfer.app.catalogue.own_projector import OwnProjector, own_projector
 from edgeinfer.app.catalogue.pulling import PullQueue
 from edgeinfer.app.catalogue.recommendation import Recommendation, known_forecast
 from edgeinfer.app.removal import bundle_bytes
@@ -39,7 +40,7 @@ class ModelEntry:
     """A model. `path` is None if it first has to be pulled from `source`.
 
     `nbytes`: size of all of its files, None while unknown; `bundle_bytes`: of its packed weights; `notice`: what is
-    wrong; `place`: the other program whose folder holds it, "" for none.
+    wrong; `place`: the other program whose folder holds it, "" for none; `projector`: with which it reads images.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ModelEntry:
     is_last_used: bool = False
     place: str = ""
     notice: str = ""
+    projector: OwnProjector | None = None
 
     @property
     def key(self) -> str:
@@ -110,6 +112,7 @@ def _local(model: LocalModel, *, is_last_used: bool) -> ModelEntry:
         is_last_used,
         model.place if model.is_elsewhere else "",
         notice,
+        own_projector(model.path, model.source),
     )
 
 
@@ -192,7 +195,7 @@ class Catalogue:
         with self._lock:
             self._known |= {each.source: each for each in found}
         return tuple(
-            ModelEntry(each.pull_name, each.source, each.quant, each.model.quants[each.quant]) for each in found
+            ModelEntry(each.pull_name, each.source, each.quant, each.model.download_bytes(each.quant)) for each in found
         )
 
     def look(self, entry: ModelEntry) -> HeaderLook:
@@ -274,11 +277,16 @@ class Catalogue:
         if seen.n_files > 1:
             note = f"judged by its size: the first of its {seen.n_files} files does not list all tensors"
             return by_size(seen.nbytes, n_context or CTX_CAP, available, note)
-        return forecast_of(seen.header, seen.nbytes, n_context, profile=profile, kv=self._kv, available_bytes=available)
+        from edgeinfer.engine.opening.seeing import fetched_projector
+
+        how, projector = (seen.header, seen.nbytes, n_context), fetched_projector(seen.header)
+        return forecast_of(*how, profile=profile, kv=self._kv, available_bytes=available, projector=projector)
 
     def _of_local(self, entry: ModelEntry, n_context: int | None, profile: Profile | None, available: int) -> Forecast:
         from edgeinfer.app.plans.measured import SpeedLog
+        from edgeinfer.engine.opening.seeing import projector_facts
         from edgeinfer.engine.run.executor import AUTO_DEVICE
+        from edgeinfer.load_options import LoadOptions
         from edgeinfer.models.decoder_folder import is_decoder_folder
         from edgeinfer.models.file_facts import fingerprint
         from edgeinfer.models.gguf import GGUFFile
@@ -289,6 +297,7 @@ class Catalogue:
             return by_size(entry.nbytes or 0, n_context or CTX_CAP, available, note)
         with GGUFFile.open(entry.path) as file:
             known = fingerprint(file)
+            projector, _ = projector_facts(entry.path, file, LoadOptions(), entry.source)
             found = forecast_of(
                 file,
                 entry.nbytes or 0,
@@ -298,6 +307,7 @@ class Catalogue:
                 available_bytes=available,
                 fingerprint=known,
                 measured=SpeedLog().find(known, AUTO_DEVICE, self._threads or len(usable_cores()), self._kv),
+                projector=projector,
             )
         return replace(found, note=entry.notice or found.note)
 

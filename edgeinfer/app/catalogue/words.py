@@ -13,6 +13,8 @@ from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.text_values import size_text
 
 UNKNOWN = "?"
+READS_IMAGES = " + images"
+"""Follows the names of models that read images."""
 
 
 def one_line(text: str) -> str:
@@ -30,6 +32,12 @@ def state_word(entry: ModelEntry, status: PullStatus | None, current: str | None
     if status.state in ("running", "stopping") and status.total_bytes:
         return f"{100 * status.done_bytes // status.total_bytes} %"
     return {"running": "asking", "refused": "no fit"}.get(status.state, status.state)
+
+
+def name_word(entry: ModelEntry) -> str:
+    """The name of a model, and whether it reads images."""
+    sees = entry.projector is not None and entry.projector.reads_images
+    return f"{one_line(entry.name)}{READS_IMAGES if sees else ''}"
 
 
 def size_word(entry: ModelEntry) -> str:
@@ -115,6 +123,7 @@ def detail_lines(entry: ModelEntry, found: Forecast | None) -> list[str]:
     ]
     lines.append(", ".join(fact for fact in facts if fact) or "its header says nothing of it")
     lines += [] if entry.nbytes is None else [f"file: {size_text(entry.nbytes)}"]
+    lines += [] if entry.projector is None else [f"reads images {one_line(entry.projector.text)}"]
     lines.append(_memory_line(found))
     if entry.bundle_bytes:
         lines.append(f"packed weights on the disk: {size_text(entry.bundle_bytes)}")

@@ -1,7 +1,8 @@
-"""Text files and folders attached to a message.
+"""Text files, images and folders attached to a message.
 
-In: paths. Out: `Attached`: what was read, under names relative to the working folder, and what was left out and why.
-Reads only text. Knows neither how a message is rendered nor the terminal.
+In: paths. Out: `Attached`: what was read, under names relative to the working folder, and what was left out and why. A
+file is an image by its content; of folders only the texts are read. Knows neither how a message is rendered nor the
+terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeinfer.app.image_files import is_image_file
 from edgeinfer.app.plain_text import counted
+from edgeinfer.app.sessions.kept_images import KeptImage, kept_image
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.text_values import user_path
@@ -53,9 +56,10 @@ class Attached:
 
 
 def attach(path: Path, base: Path | None = None) -> Attached:
-    """Read a text file, or the text files below a folder. Names are relative to `base`, else the working folder.
+    """Read a text file, an image, or the text files below a folder.
 
-    Raises EdgeInferError, saying what would work, if there is nothing to read.
+    Names are relative to `base`, else the working folder. Raises EdgeInferError, saying what would work, if there is
+    nothing to read; BadImage for a damaged image.
     """
     base = base or Path.cwd()
     path = base / user_path(path)
@@ -68,12 +72,23 @@ def attach(path: Path, base: Path | None = None) -> Attached:
         return _attach_folder(path, base)
     if not stat.S_ISREG(mode):
         raise EdgeInferError(f"{shown} cannot be attached: it is neither a file nor a folder")
-    text, notice = read_text(path, shown)
+    if is_image_file(path):
+        return Attached((Attachment(shown, "", _read_image(path, shown)),))
+    text, notice = read_text(path, shown, "text files and images")
     return Attached((Attachment(shown, text),), (notice,) if notice else ())
 
 
-def read_text(path: Path, shown: str) -> tuple[str, str | None]:
-    """The text of a file, and a notice if its encoding was guessed. Raises EdgeInferError if it is not text."""
+def _read_image(path: Path, shown: str) -> KeptImage:
+    from edgeinfer.models.images.image import Image
+
+    return kept_image(Image.of(path, shown).data, shown)
+
+
+def read_text(path: Path, shown: str, kinds: str = "text files") -> tuple[str, str | None]:
+    """The text of a file, and a notice if its encoding was guessed. Raises EdgeInferError if it is not text.
+
+    `kinds`: what can be given instead, for that message.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(FILE_CAP_BYTES + 1)
@@ -89,7 +104,7 @@ def read_text(path: Path, shown: str) -> tuple[str, str | None]:
         if data.startswith(mark):
             return data.decode(encoding, "replace"), None
     if is_binary(data):
-        raise EdgeInferError(f"{shown} is not text; only text files can be attached")
+        raise EdgeInferError(f"{shown} is not text; only {kinds} can be attached")
     try:
         return data.decode("utf-8"), None
     except UnicodeDecodeError:

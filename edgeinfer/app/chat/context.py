@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.conversation import FittedPrompt, Messages
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.models.images.image import Image
 
+Content = str | Sequence[Mapping[str, Any]]
+"""What a message says: a text, or parts, of which some are images."""
 NAMED = 3
 """Files are listed by name only if there are fewer than this."""
 
@@ -38,6 +41,8 @@ class PromptMaker(Protocol):
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt: ...
 
     def n_tokens(self, messages: Messages, options: Options | None = None) -> int: ...
+
+    def n_image_tokens(self, image: Image) -> int: ...
 
 
 class Prompting(Protocol):
@@ -72,13 +77,13 @@ class ContextUse:
         return self.n_prompt / self.n_context
 
 
-def context_use(llm: Prompting, messages: Messages, draft_text: str = "", max_tokens: int | None = None) -> ContextUse:
-    """Context use of sending `messages`, followed by `draft_text` if it is not empty.
+def context_use(llm: Prompting, messages: Messages, draft: Content = "", max_tokens: int | None = None) -> ContextUse:
+    """Context use of sending `messages`, followed by `draft` if it is not empty.
 
     Raises BadTemplate, BadSetting.
     """
     prompts, n_context = llm.prompts, llm.info.n_context
-    sent = [*messages, *([{"role": "user", "content": draft_text}] if draft_text else [])]
+    sent = [*messages, *([{"role": "user", "content": draft}] if draft else [])]
     if not sent:
         return ContextUse(0, n_context, _room(n_context, max_tokens))
     try:
@@ -92,14 +97,14 @@ def context_use(llm: Prompting, messages: Messages, draft_text: str = "", max_to
     )
 
 
-def why_too_long(llm: Prompting, system: Messages, text: str, names: Sequence[str] = ()) -> str | None:
+def why_too_long(llm: Prompting, system: Messages, said: Content, names: Sequence[str] = ()) -> str | None:
     """Why a message can never be answered, and what would work; None if the context has room for it.
 
-    `system`: the system messages, which must fit as well; `names`: the attachments, already included in the text.
+    `system`: the system messages, which must fit as well; `names`: the attachments, already included in `said`.
     Raises BadTemplate, BadSetting.
     """
     prompts, n_context = llm.prompts, llm.info.n_context
-    n_prompt = prompts.n_tokens([*system, {"role": "user", "content": text}])
+    n_prompt = prompts.n_tokens([*system, {"role": "user", "content": said}])
     if n_prompt < n_context:
         return None
     n_around = prompts.n_tokens([*system, {"role": "user", "content": ""}])

@@ -7,9 +7,9 @@ show, and whether to answer again or to leave. A turn becomes part of the conver
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from typing import Any
@@ -20,14 +20,14 @@ from edgeinfer.app.chat.commands import find, slash_commands
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.conversation import (
     SUMMARY,
+    content_of,
     figures_of,
     round_messages,
     state_of,
     text_of,
     told_of,
-    with_attachments,
 )
-from edgeinfer.app.sessions.records import ToolRound
+from edgeinfer.app.sessions.records import Attachment, ToolRound
 from edgeinfer.engine.requests.named_modules import NamedModules
 from edgeinfer.engine.requests.request import Options
 from edgeinfer.engine.scheduler.stats import Stats
@@ -39,13 +39,17 @@ from edgeinfer.settings import find_option, read_value
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """What the user said, the answer, how often it was regenerated, and the calls of tools before its text."""
+    """What the user said, the answer, how often it was regenerated, and the calls of tools before its text.
+
+    `attachments`: texts and images that the user sent with it.
+    """
 
     question: str
     answer: str
     stats: Stats | None
     n_retries: int = 0
     rounds: tuple[ToolRound, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +98,24 @@ class Dialogue:
             if chat is not None:
                 chat.system = text
 
-    def ask(self, question: str) -> TextStream:
+    def ask(self, question: str, attachments: Sequence[Attachment] = ()) -> TextStream:
         """Start an answer to `question`. Raises EdgeInferError if that is impossible."""
-        return self.begin(self.prompt(question))
+        return self.begin(self.prompt(question, attachments))
 
     def ask_again(self) -> TextStream:
         """Start another answer to the last question; a fixed seed is increased by one. There must be a turn."""
         return self.begin(self.prompt(None), is_again=True)
 
-    def prompt(self, question: str | None) -> list[dict[str, Any]]:
+    def prompt(self, question: str | None, attachments: Sequence[Attachment] = ()) -> list[dict[str, Any]]:
         """The conversation up to a question; None: up to the last one, of which there must be one."""
-        before, asked = (self.turns, question) if question is not None else (self.turns[:-1], self.turns[-1].question)
+        before, asked = self.turns, content_of(question or "", attachments)
+        if question is None:
+            before, asked = self.turns[:-1], content_of(self.turns[-1].question, self.turns[-1].attachments)
         told = "\n\n".join(filter(None, (self.system, self._summary)))
         messages: list[dict[str, Any]] = [{"role": "system", "content": told}] if told else []
         n_calls = 0
         for turn in before:
-            messages.append({"role": "user", "content": turn.question})
+            messages.append({"role": "user", "content": content_of(turn.question, turn.attachments)})
             for each in turn.rounds:
                 messages += [message.as_mapping() for message in round_messages(each, n_calls)]
                 n_calls += len(each.calls)
@@ -129,18 +135,20 @@ class Dialogue:
             options["seed"] += self.turns[-1].n_retries + 1
         return self._session.chat(messages, **options)
 
-    def keep(self, question: str, answer: GivenAnswer) -> None:
+    def keep(self, question: str, answer: GivenAnswer, attachments: Sequence[Attachment] = ()) -> None:
         """Record an answer, complete or partial, to a new question."""
-        self.turns.append(DialogueTurn(question, answer.text, answer.stream.stats, rounds=answer.rounds))
+        sent = tuple(attachments)
+        self.turns.append(DialogueTurn(question, answer.text, answer.stream.stats, 0, answer.rounds, sent))
         with self._writing() as chat:
             if chat is not None:
-                _, kept = chat.ask(question, (), self._model)
+                _, kept = chat.ask(question, sent, self._model)
                 _finish(chat, kept.number, answer)
 
     def keep_instead(self, answer: GivenAnswer) -> None:
         """Record an answer in place of the last one."""
-        question, n_retries = self.turns[-1].question, self.turns[-1].n_retries + 1
-        self.turns[-1] = DialogueTurn(question, answer.text, answer.stream.stats, n_retries, answer.rounds)
+        last, stats = self.turns[-1], answer.stream.stats
+        n_retries = last.n_retries + 1
+        self.turns[-1] = replace(last, answer=answer.text, stats=stats, n_retries=n_retries, rounds=answer.rounds)
         with self._writing() as chat:
             if chat is not None:
                 _finish(chat, chat.answer_again(self._model).number, answer)
@@ -165,7 +173,7 @@ def turns_of(chat: Chat) -> list[DialogueTurn]:
     """The turns of the branch shown: questions with their answers."""
     said = [message for message in told_of(chat.branch) if message.role != "summary"]
     return [
-        DialogueTurn(with_attachments(question.text, question.attachments), answer.text, None, rounds=answer.rounds)
+        DialogueTurn(question.text, answer.text, None, rounds=answer.rounds, attachments=question.attachments)
         for question, answer in pairwise(said)
         if (question.role, answer.role) == ("user", "assistant")
     ]

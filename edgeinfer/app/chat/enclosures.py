@@ -1,4 +1,4 @@
-"""The enclosures of a draft message: files it mentions, files that were added, long pasted texts.
+"""The enclosures of a draft message: files it mentions, files and images that were added, long pasted texts.
 
 In: what was read, and the files that the draft mentions. Out: the attachments in order, and which mentioned files are
 still to be read. An enclosure that the user removed is not attached again by its mention. Reads no files and counts no
@@ -14,8 +14,12 @@ from typing import Literal
 
 from edgeinfer.app.chat.attachments import Attached
 from edgeinfer.app.plain_text import counted
+from edgeinfer.app.sessions.kept_images import KeptImage
 from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.text_values import size_text
 
+Countable = str | KeptImage
+"""What takes tokens of a prompt."""
 Origin = Literal["mention", "added", "pasted"]
 
 
@@ -36,6 +40,12 @@ class Enclosure:
     origin: Origin
     n_bytes: int
     path: Path | None = None
+
+    @property
+    def size_text(self) -> str:
+        """Its size for people: of an image in pixels, of anything else in bytes."""
+        image = self.attachments[0].image if len(self.attachments) == 1 else None
+        return size_text(self.n_bytes) if image is None else image.pixels_text
 
 
 @dataclass(slots=True)
@@ -91,27 +101,28 @@ class Enclosures:
 
 @dataclass(slots=True)
 class TokenCounts:
-    """Token counts of texts, as far as they are known."""
+    """Token counts of texts and images, as far as they are known."""
 
-    known: dict[str, int | None] = field(default_factory=dict)  # None: could not be counted
+    known: dict[Countable, int | None] = field(default_factory=dict)  # None: could not be counted
 
-    def of(self, texts: Iterable[str]) -> int | None:
-        """Total tokens of texts, None while one is unknown."""
+    def of(self, texts: Iterable[Countable]) -> int | None:
+        """Total tokens of texts and images, None while one is unknown."""
         counts = [0 if not text else self.known.get(text) for text in texts]
         return None if None in counts else sum(count for count in counts if count is not None)
 
-    def missing(self, texts: Iterable[str]) -> str | None:
-        """The first text that is still to be counted. Forgets the texts that are no longer requested."""
+    def missing(self, texts: Iterable[Countable]) -> Countable | None:
+        """The first of them that is still to be counted. Forgets those that are no longer requested."""
         wanted = [text for text in texts if text]
         self.known = {text: self.known[text] for text in wanted if text in self.known}
         return next((text for text in wanted if text not in self.known), None)
 
 
-def chip_text(item: Enclosure, size: str, counts: Mapping[str, int | None] | None) -> str:
+def chip_text(item: Enclosure, counts: Mapping[Countable, int | None] | None) -> str:
     """Label of an enclosure: name, size, and tokens (… while unknown; left out if `counts` is None)."""
+    size = item.size_text
     if counts is None:
         return f"{item.label} {size}"
-    known = [counts.get(attachment.text) if attachment.text else 0 for attachment in item.attachments]
+    known = [counts.get(attachment.contents) if attachment.contents else 0 for attachment in item.attachments]
     n_tokens = None if None in known else sum(count for count in known if count is not None)
     return f"{item.label} {size}, {tokens_text(n_tokens)}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
+from edgeinfer.app.chat.attachments import attach, mentions
 from edgeinfer.app.chat.beginning import NO_EARLIER, Beginning, last_chat
 from edgeinfer.app.chat.commands import is_command
 from edgeinfer.app.chat.dialogue import Dialogue, GivenAnswer, LineCommands, Then
@@ -26,6 +27,7 @@ from edgeinfer.app.opening.first_look import look_once
 from edgeinfer.app.opening.loading import record_speed
 from edgeinfer.app.progress import ProgressLine
 from edgeinfer.app.sessions.chat import Chat
+from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.engine.llm import LLM
 from edgeinfer.errors import EdgeInferError, EngineClosed, SessionsFailed, SessionsUnwritable
@@ -85,6 +87,11 @@ class LineChat:
                     return
             except EngineClosed:
                 raise
+            except KeyboardInterrupt:  # before the answer began, while an image was read
+                if not self._terminal:
+                    raise
+                self._progress.clear()
+                typer.echo("stopped; nothing was answered", err=True)
             except EdgeInferError as error:
                 if not self._terminal:
                     raise
@@ -106,16 +113,16 @@ class LineChat:
 
     def _answer(self, question: str | None) -> None:
         """Answer a question (None: answer the last one again), print the answer and save it even if it was stopped."""
-        dialogue = self._dialogue
+        dialogue, sent = self._dialogue, self._attached(question or "")
         started, before = time.perf_counter(), self._llm.telemetry.weight_reads
-        answer, interrupted = self._given(question)
+        answer, interrupted = self._given(question, sent)
         read, seconds = read_since(before, self._llm.telemetry.weight_reads), time.perf_counter() - started
         stats = answer.stream.stats
         assert stats is not None
         if question is None:
             dialogue.keep_instead(answer)
         else:
-            dialogue.keep(question, answer)
+            dialogue.keep(question, answer, sent)
         if interrupted and not self._terminal:
             raise KeyboardInterrupt
         print_notices((*stats.notices, *(("stopped; the partial answer is saved",) if interrupted else ())))
@@ -128,11 +135,17 @@ class LineChat:
             for line in (stats_text(stats), *reading_lines(read, seconds), *skipped):
                 typer.echo(line, err=True)
 
-    def _given(self, question: str | None) -> tuple[GivenAnswer, bool]:
+    def _attached(self, question: str) -> list[Attachment]:
+        """The files and images that a question mentions as @path. Raises EdgeInferError if one cannot be read."""
+        found = [attach(path) for path in mentions(question, missing=self._terminal)]
+        print_notices(tuple(notice for each in found for notice in each.notices))
+        return [attachment for each in found for attachment in each.attachments]
+
+    def _given(self, question: str | None, sent: Sequence[Attachment]) -> tuple[GivenAnswer, bool]:
         """Generate and print an answer: with its calls of tools, and whether it was interrupted."""
         if self._tools is not None:
-            return self._tools.answer(question)
-        stream = self._dialogue.ask_again() if question is None else self._dialogue.ask(question)
+            return self._tools.answer(question, sent)
+        stream = self._dialogue.ask_again() if question is None else self._dialogue.ask(question, sent)
         interrupted = self._print(stream)
         return GivenAnswer(stream, stream.text), interrupted
 

@@ -6,7 +6,7 @@ the answer and keeps what there is. Servers that failed are tried again with eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgeinfer.app.chat.dialogue import Dialogue, GivenAnswer
 from edgeinfer.app.mcp.answering import ToolAnswering, ToolFace
 from edgeinfer.app.mcp.terminal import ask_at_terminal, tell_at_terminal, try_again_at_terminal, waiting_at_terminal
-from edgeinfer.app.sessions.records import MadeCall, ToolRound
+from edgeinfer.app.sessions.records import Attachment, MadeCall, ToolRound
 
 if TYPE_CHECKING:
     from edgeinfer.app.mcp.toolbox import Toolbox, ToolResult
@@ -34,7 +34,7 @@ class ToolTurns:
         self._noted: TextStream | None = None
         self._rounds: list[ToolRound] = []
 
-    def answer(self, question: str | None) -> tuple[GivenAnswer, bool]:
+    def answer(self, question: str | None, attachments: Sequence[Attachment] = ()) -> tuple[GivenAnswer, bool]:
         """Answer a question (None: the last one again): the answer, and whether it was interrupted."""
         try_again_at_terminal(self._toolbox)
         self._stream, self._noted, self._rounds = None, None, []
@@ -42,7 +42,7 @@ class ToolTurns:
         face = ToolFace(begin, self._show, ask_at_terminal, self._tell, self._calling, waiting=waiting_at_terminal)
         answering = ToolAnswering(self._toolbox, face, allowed=self._allowed)
         try:
-            interrupted = answering.answer(self._dialogue.prompt(question)).interrupted
+            interrupted = answering.answer(self._dialogue.prompt(question, attachments)).interrupted
         except KeyboardInterrupt:
             if self._stream is None or self._stream.stats is None:
                 raise

@@ -66,7 +66,7 @@ def batch(
     """Answer the prompts of a file, printing JSON lines.
 
     Answers are printed in order of completion. A line of FILE is a question, or an object with prompt, messages or
-    text, and id, system, max_tokens, temp, ….
+    text, and id, system, max_tokens, temp, …; images are paths, beginning where FILE is, or data URLs.
     """
     from edgeinfer.app.batch_files import read_entries
     from edgeinfer.app.opening.batch_loading import BatchSettings
@@ -74,7 +74,8 @@ def batch(
 
     vram_bytes = None if vram is None else flag_bytes(vram)
     settings = load_settings(given)
-    entries = read_entries(_lines(prompts), settings.generation.system)
+    folder = None if str(prompts) == "-" else prompts.parent
+    entries = read_entries(_lines(prompts), settings.generation.system, folder)
     if not entries:
         raise BadSetting(f"{prompts} has no prompts; give one a line")
     left = _unanswered(entries, out)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from edgeinfer.app.command_line.misuse import Misuse
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.app.command_line.question import Question, read_question, read_text_file
+from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
     from edgeinfer.app.mcp.answering import Begin, Show
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.models.images.image import Image
     from edgeinfer.offload.weights import WeightReads
     from edgeinfer.settings import Settings
 
@@ -41,8 +42,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="QUESTION",
-            help="Prompt, with or without quotes. Standard input is used if omitted, or goes before it as a document. "
-            "Everything after -- is part of the prompt.",
+            help="Prompt, with or without quotes. Standard input is used if omitted, or goes before it, as a text or "
+            "an image. Everything after -- is part of the prompt.",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +53,7 @@ def run(
             "--file",
             "-f",
             metavar="FILE",
-            help="Put a text file before the question, with --raw after it; repeatable.",
+            help="Put a text file or an image before the question, with --raw a text after it; repeatable.",
         ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Complete the prompt without a chat template.")] = False,
@@ -86,9 +87,9 @@ def run(
 
     _check(raw=raw, system="system" in given, mcp=bool(mcp))
     modules = _module_texts(module or ())
-    text = _prompt(" ".join(prompt) if prompt else None, file or [], raw=raw)
+    question = read_question(" ".join(prompt) if prompt else None, file or [], raw=raw)
     shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules)
-    _answer(text, load_settings(given), tuple(stop or ()), shown, mcp or ())
+    _answer(question, load_settings(given), tuple(stop or ()), shown, mcp or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class _RunOutput:
 
 
 def _answer(
-    text: str, settings: Settings, stop: tuple[str, ...], shown: _RunOutput, tool_servers: Sequence[str]
+    question: Question, settings: Settings, stop: tuple[str, ...], shown: _RunOutput, tool_servers: Sequence[str]
 ) -> None:
     """Load, answer and print. Raises KeyboardInterrupt for an answer that was interrupted."""
     from edgeinfer.app.answer_output import print_answer, print_notices, print_thoughts_note
@@ -124,17 +125,19 @@ def _answer(
         started, before = time.perf_counter(), llm.telemetry.weight_reads
         show = partial(print_answer, quiet=shown.as_json, progress=progress)
         calls: list[CallRecord] = []
+        messages = question.messages(settings.generation.system)
         if toolbox is None:
-            stream = llm.complete(text, **wanted) if shown.raw else llm.chat(_messages(text, settings), **wanted)
+            stream = llm.complete(question.text, **wanted) if shown.raw else llm.chat(messages, **wanted)
             interrupted = show(stream)
         else:
             begin = partial(_begin, llm, wanted)
-            stream, interrupted = _with_tools(toolbox, _messages(text, settings), begin, show, calls)
+            stream, interrupted = _with_tools(toolbox, messages, begin, show, calls)
         assert stream.stats is not None
         read = _Read(read_since(before, llm.telemetry.weight_reads), time.perf_counter() - started)
         print_notices(stream.stats.notices)
         print_thoughts_note(stream)
-        _report(llm, stream, settings, read, shown, calls)
+        told = _Told(calls, _image_records(llm, question.images))
+        _report(llm, stream, settings, read, shown, told)
         record_speed(llm, stream.stats)
         found: list[Compared] = []
         looking = None if interrupted else look_once(llm, progress, found.append)
@@ -163,7 +166,7 @@ def _begin(
 
 
 def _with_tools(
-    toolbox: Toolbox, messages: list[dict[str, str]], begin: Begin, show: Show, calls: list[CallRecord]
+    toolbox: Toolbox, messages: list[dict[str, Any]], begin: Begin, show: Show, calls: list[CallRecord]
 ) -> tuple[TextStream, bool]:
     """Answer with the tools of a toolbox: the last answer, and whether it was interrupted. Notes the calls made."""
     from edgeinfer.app.mcp.answering import ToolAnswering, ToolFace
@@ -186,9 +189,15 @@ class _Read:
     seconds: float
 
 
-def _report(
-    llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _RunOutput, calls: Sequence[CallRecord]
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the model was told besides the text: results of tools, and images, each with its numbers."""
+
+    calls: Sequence[CallRecord]
+    images: Sequence[Mapping[str, object]]
+
+
+def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _RunOutput, told: _Told) -> None:
     """The numbers of an answer: JSON on standard output, text on standard error."""
     from edgeinfer.app.answer_output import stats_text
     from edgeinfer.app.disk_reading import reading_lines, skipped_lines
@@ -199,17 +208,19 @@ def _report(
     assert stream.stats is not None
     expected = expected_of(llm, stream.stats) if shown.as_json or shown.as_text else None
     if shown.as_json:
-        record = _record(llm, stream, settings, read, expected) | {"calls": list(calls)}
+        record = _record(llm, stream, settings, read, expected)
+        record |= {"calls": list(told.calls), "images": list(told.images)}
         typer.echo(json.dumps(record, ensure_ascii=False))
     if shown.as_text:
         typer.echo(stats_text(stream.stats), err=True)
-        told = []
+        images = ["{name}: {width} × {height}, {n_tokens} tokens".format_map(each) for each in told.images]
+        predicted: list[str] = []
         predicts = telemetry.policy.idle_work and telemetry.device == llm.info.device  # with all cores, all the time
         if predicts:
-            told = expectation_lines(expected, stream.stats, llm.info.device, llm.info.cores)
+            predicted = expectation_lines(expected, stream.stats, llm.info.device, llm.info.cores)
         disk = reading_lines(read.reading, read.seconds) + skipped_lines(read.reading, llm.info.approx)
         memory = [] if llm.info.need is None else [memory_line(llm.info.need, peak_rss_bytes())]
-        for line in (*memory, *worker_lines(telemetry.affinity), *timeline_lines(llm), *disk, *told):
+        for line in (*images, *memory, *worker_lines(telemetry.affinity), *timeline_lines(llm), *disk, *predicted):
             typer.echo(line, err=True)
 
 
@@ -218,35 +229,6 @@ def _check(*, raw: bool, system: bool, mcp: bool) -> None:
         raise BadSetting("--raw uses no chat template, so that the model cannot be told of tools; leave out --mcp")
     if raw and system:
         raise BadSetting("--raw uses no chat template, so --system has no place in it; put the text into the prompt")
-
-
-def _messages(text: str, settings: Settings) -> list[dict[str, str]]:
-    """The conversation that a question begins."""
-    instructions = settings.generation.system
-    system = [{"role": "system", "content": instructions}] if instructions else []
-    return [*system, {"role": "user", "content": text}]
-
-
-def _prompt(prompt: str | None, files: list[Path], *, raw: bool) -> str:
-    """The files, standard input and the argument, in this order. Raises EdgeInferError; exits 2 when there is none.
-
-    Documents come first, so that the next question about them finds them read. Not with `raw`, where the end of the
-    text is what goes on: then the argument is the beginning.
-    """
-    from edgeinfer.app.command_line.options import argument_or_stdin
-
-    parts = [_read(path) for path in files]
-    if sys.stdin is not None and not sys.stdin.isatty():
-        piped = argument_or_stdin(None)
-        if piped.strip() or not (parts or prompt is not None):
-            parts.append(piped)
-    asked = [prompt] if prompt is not None else []
-    parts = [*asked, *parts] if raw else [*parts, *asked]
-    if not parts:
-        raise Misuse("there is no question; such as: edgeinfer run what is the capital of France")
-    if not any(part.strip() for part in parts):
-        raise BadSetting("the prompt is empty; give a question as an argument, with --file or on standard input")
-    return "\n\n".join(parts) if raw else "\n\n".join(part.strip("\r\n") for part in parts)
 
 
 def _module_texts(given: Sequence[str]) -> dict[str, str]:
@@ -258,17 +240,14 @@ def _module_texts(given: Sequence[str]) -> dict[str, str]:
             raise BadSetting(f"--module cannot be {each!r}: give a name and a file, such as --module manual=manual.txt")
         if name in texts:
             raise BadSetting(f"--module names {name} twice; each needs a name of its own")
-        texts[name] = _read(Path(path).expanduser(), "--module")
+        texts[name] = read_text_file(Path(path).expanduser(), "--module")
     return texts
 
 
-def _read(path: Path, option: str = "--file") -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise EdgeInferError(f"{path} is not UTF-8 text; {option} takes text files") from None
-    except OSError as reason:
-        raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
+def _image_records(llm: LLM, images: Sequence[Image]) -> list[dict[str, object]]:
+    """The images of a question: names, sizes in pixels, and the tokens of the prompt that each takes."""
+    sizes = [(image.name, *image.size, llm.prompts.n_image_tokens(image)) for image in images]
+    return [dict(zip(("name", "width", "height", "n_tokens"), each, strict=True)) for each in sizes]
 
 
 def _record(

@@ -18,6 +18,7 @@ from edgeinfer.errors import BadGGUF, EdgeInferError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from edgeinfer.app.catalogue.own_projector import OwnProjector
     from edgeinfer.models.gguf import Metadata, TensorInfo
     from edgeinfer.models.store import LocalModel
 
@@ -74,6 +75,8 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
         "n_context": facts.n_context,
         "tokenizer": facts.tokenizer,
         "n_vocab": facts.n_tokens,
+        "reads_images": facts.projector is not None and facts.projector.reads_images,
+        "projector": None if facts.projector is None else _projector_record(facts.projector),
         "has_template": facts.template is not None,
         "chosen_template": chosen_template(),
         "sampling": dict(facts.sampling),
@@ -88,6 +91,15 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
         "paths": [str(path) for path in model.paths],
         "sha256": model.sha256,
         "last_used": None if used_at is None else used_at.isoformat(),
+    }
+
+
+def _projector_record(projector: OwnProjector) -> dict[str, object]:
+    return {
+        "path": str(projector.path),
+        "size_bytes": projector.nbytes,
+        "type": projector.kind or None,
+        "why_not": projector.why_not or None,
     }
 
 
@@ -110,6 +122,7 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         ("context", None if facts.n_context is None else f"{facts.n_context:,} tokens"),
         ("tokenizer", facts.tokenizer),
         ("vocabulary", None if facts.n_tokens is None else f"{facts.n_tokens:,} tokens"),
+        ("reads images", facts.projector and facts.projector.text),
         ("chat template", _template_word(facts)),
         ("used instead", chosen_template()),
         ("sampling", ", ".join(f"{name} {value:g}" for name, value in facts.sampling.items())),
@@ -158,6 +171,7 @@ class ModelFacts:
     those of Ollama's name for the file, with `stops`, texts that end its answers, `adapters` that are added to it,
     `system`, the system prompt of chats without their own, `kept_template` in Go's language, and `unused`, parameters
     not followed. `head_bytes`: of the trained head that drafts; 0: none.
+    `projector`: with which it reads images.
     """
 
     architecture: str | None
@@ -178,6 +192,7 @@ class ModelFacts:
     kept_template: str = ""
     unused: tuple[str, ...] = ()
     head_bytes: int = 0
+    projector: OwnProjector | None = None
 
 
 def model_facts(model: LocalModel) -> ModelFacts:
@@ -193,6 +208,7 @@ def model_facts(model: LocalModel) -> ModelFacts:
 
 
 def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> ModelFacts:
+    from edgeinfer.app.catalogue.own_projector import own_projector
     from edgeinfer.models.author_sampling import author_sampling
     from edgeinfer.models.file_facts import quant_of_type
     from edgeinfer.models.file_names import quant_of
@@ -225,6 +241,7 @@ def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorIn
         kept_template=ollama.template,
         unused=ollama.unused,
         head_bytes=head_bytes(metadata, tensors),
+        projector=own_projector(model.path, model.source),
     )
 
 

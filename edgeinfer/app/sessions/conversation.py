@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeinfer.app.sessions.records import LOST, Attachment, Figures, KeptMessage, State, ToolRound
 
@@ -33,7 +33,7 @@ def messages_of(branch: Sequence[KeptMessage], system: str | None) -> list[Messa
             found += round_messages(each, n_calls)
             n_calls += len(each.calls)
         if message.role != "summary" and (message.text.strip() or not message.has_calls):
-            found.append(Message(message.role, with_attachments(message.text, message.attachments)))
+            found.append(Message(message.role, content_of(message.text, message.attachments)))
     return found
 
 
@@ -63,9 +63,10 @@ def told_of(branch: Sequence[KeptMessage]) -> tuple[KeptMessage, ...]:
 
 
 def told_text(message: KeptMessage) -> str:
-    """A message in one text: its attachments, or its calls of tools in words, before what it says."""
+    """A message in one text: its attachments, or its calls of tools in words, before what it says; names of images."""
     calls = [f"[called {call.name} {call.arguments}: {call.result}]" for each in message.rounds for call in each.calls]
-    return "\n\n".join(filter(None, [*calls, with_attachments(message.text, message.attachments)]))
+    images = [f"[image: {one.name}]" for one in message.attachments if one.image is not None]
+    return "\n\n".join(filter(None, [*calls, *images, with_attachments(message.text, message.attachments)]))
 
 
 def messages_told(turns: Sequence[Mapping[str, str]]) -> list[Message]:
@@ -86,8 +87,16 @@ def system_text(branch: Sequence[KeptMessage], system: str | None) -> str:
 
 
 def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
-    """A text preceded by its attachments, each in a fence that its contents cannot close."""
-    return "\n\n".join([*(_document(attachment) for attachment in attachments), *([text] if text else [])])
+    """A text preceded by its attached texts, each in a fence that its contents cannot close."""
+    documents = [_document(attachment) for attachment in attachments if attachment.image is None]
+    return "\n\n".join([*documents, *([text] if text else [])])
+
+
+def content_of(text: str, attachments: Sequence[Attachment]) -> str | list[dict[str, Any]]:
+    """What a message says to the model: a text, or its images in parts before the text."""
+    said = with_attachments(text, attachments)
+    images = [{"type": "image", "image": one.image.part} for one in attachments if one.image is not None]
+    return [*images, *([{"type": "text", "text": said}] if said else [])] if images else said
 
 
 def _document(attachment: Attachment) -> str:

@@ -46,6 +46,7 @@ def open_database(path: Path) -> sqlite3.Connection:
             _use_log(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA secure_delete = ON")  # what is removed is overwritten
             migrate(connection)
         except BaseException:
             connection.close()
@@ -133,6 +134,20 @@ def _in_words(error: sqlite3.Error, path: Path) -> str:
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return "it cannot be written; allow it (chmod u+w), or set EDGEINFER_HOME to a folder that can be written"
     return str(error)
+
+
+SPARE_BYTES = 32 << 20
+"""Free space in the file from which it is given back to the disk, if it is most of the file."""
+
+
+def give_back_space(connection: sqlite3.Connection) -> None:
+    """Make the file smaller if most of it is free; does nothing while another program uses it."""
+    n_free, n_pages, page_bytes = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count", "page_size")
+    )
+    if n_free * page_bytes > SPARE_BYTES and 2 * n_free > n_pages:
+        with suppress(sqlite3.Error):
+            connection.execute("VACUUM")
 
 
 SAME_S = 2.0
@@ -224,7 +239,28 @@ ROUNDS = """
 ALTER TABLE messages ADD COLUMN rounds TEXT;
 """
 
-STEPS: tuple[str, ...] = (FIRST, ROUNDS)
+IMAGES = """
+CREATE TABLE images (
+    digest TEXT PRIMARY KEY,
+    width INTEGER NOT NULL,
+    height INTEGER NOT NULL,
+    preview_width INTEGER NOT NULL,
+    preview BLOB NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE TABLE message_images (
+    message INTEGER NOT NULL REFERENCES messages (number) ON DELETE CASCADE,
+    digest TEXT NOT NULL REFERENCES images (digest),
+    PRIMARY KEY (message, digest)
+);
+CREATE INDEX messages_of_image ON message_images (digest);
+CREATE TRIGGER image_released AFTER DELETE ON message_images
+WHEN NOT EXISTS (SELECT 1 FROM message_images WHERE digest = old.digest) BEGIN
+    DELETE FROM images WHERE digest = old.digest;
+END;
+"""
+
+STEPS: tuple[str, ...] = (FIRST, ROUNDS, IMAGES)
 """SQL for the steps from version 0 to 1, from 1 to 2, …"""
 
 

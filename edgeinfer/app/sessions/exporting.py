@@ -1,8 +1,8 @@
 """Exports a saved chat to a file: the displayed branch as readable Markdown, or all branches as JSON.
 
 In: a store, the number of a chat, a path; or any text. Out: a new file, written completely or not at all, never over an
-existing one. What Markdown cannot express goes into HTML comments, which viewers hide; `importing` reads both formats
-back.
+existing one. What Markdown cannot express goes into HTML comments, which viewers hide; images are in the file, as data
+URLs; `importing` reads both formats back.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from edgeinfer.app.plain_text import harmless
 from edgeinfer.app.sessions.conversation import fenced
 from edgeinfer.app.sessions.importing import CALLS, END, FORMAT, KEY, MARK
 from edgeinfer.app.sessions.records import (
+    Attachment,
     KeptMessage,
     KeptSession,
     MessageTree,
@@ -96,7 +97,10 @@ def _plain(message: KeptMessage) -> dict[str, object]:
         "created_s": message.created_s,
         "model": message.model,
         "figures": None if figures is None else json.loads(figures),
-        "attachments": [{"name": one.name, "text": one.text} for one in message.attachments],
+        "attachments": [
+            {"name": one.name, "text": one.text, **({"image": one.image.url} if one.image else {})}
+            for one in message.attachments
+        ],
         **({"rounds": rounds_plain(message.rounds)} if message.rounds else {}),
     }
 
@@ -122,9 +126,17 @@ def markdown_text(session: KeptSession, branch: Sequence[KeptMessage]) -> str:
             parts.append(_part(mark, {CALLS: len(message.rounds)}, "Calls of tools", _calls_text(message.rounds), 3))
         parts.append(_part(mark, about, HEADINGS[message.role], message.text))
         for one in message.attachments:
-            name = harmless(one.name).replace("\n", " ")
-            parts.append(_part(mark, {"file": one.name, "n": len(one.text)}, f"File: {name}", fenced(one.text), 3))
+            parts.append(_file_part(mark, one))
     return "\n\n".join([*parts, f"<!-- {mark} {END} -->\n"])
+
+
+def _file_part(mark: str, one: Attachment) -> str:
+    """A file that was sent with a message, or an image in it."""
+    name = harmless(one.name).replace("\n", " ")
+    if one.image is None:
+        return _part(mark, {"file": one.name, "n": len(one.text)}, f"File: {name}", fenced(one.text), 3)
+    about: dict[str, object] = {"file": one.name, "image": one.image.digest}
+    return _part(mark, about, f"Image: {name}, {one.image.pixels_text}", f"![]({one.image.url})", 3)
 
 
 def _calls_text(rounds: Sequence[ToolRound]) -> str:

@@ -14,10 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from edgeinfer.app.image_files import data_of_url
+from edgeinfer.app.sessions.kept_images import KeptImage, kept_image
 from edgeinfer.app.sessions.page_calls import with_rounds
 from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, Role, State, figures_of, rounds_of
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.errors import SessionsFailed
+from edgeinfer.errors import EdgeInferError, SessionsFailed
 from edgeinfer.text_values import user_path
 
 MOST_BYTES = 256 << 20
@@ -170,7 +172,7 @@ def _listed(listed: Sequence[object], title: str) -> Chat:
         if one.get("role") in SYSTEM_ROLES:
             system.append(text)
             continue
-        known = {"role": one.get("role")}
+        known = {"role": one.get("role"), "attachments": _listed_images(one.get("content"))}
         messages.append(message_from(known, place, messages[-1].number if messages else None, text, where))
     if not messages:
         raise ValueError("there are no messages in it")
@@ -178,9 +180,22 @@ def _listed(listed: Sequence[object], title: str) -> Chat:
     return session_from(about, "\n\n".join(system) if system else None), tuple(messages)
 
 
+def _listed_images(content: object) -> list[dict[str, object]]:
+    """The images of a message whose content is a list of parts, as attachments."""
+    parts = content if isinstance(content, list) else []
+    found = [part["image_url"] for part in parts if _is_image(part)]
+    urls = [each.get("url") if isinstance(each, dict) else each for each in found]
+    return [{"name": f"image {place}", "text": "", "image": url} for place, url in enumerate(urls, 1)]
+
+
+def _is_image(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") == "image_url" and "image_url" in part
+
+
 def _content(content: object, where: str) -> str:
-    """The text of a message whose content is a string or a list of parts."""
+    """The text of a message whose content is a string or a list of parts; images are left out."""
     parts = content if isinstance(content, list) else [content]
+    parts = [part for part in parts if not _is_image(part)]
     texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
     if any(not isinstance(text, str) for text in texts):
         raise ValueError(f"{where} has no text")
@@ -197,8 +212,17 @@ def _attachments(found: object, where: str) -> tuple[Attachment, ...]:
         name, text = (one.get("name"), one.get("text")) if isinstance(one, dict) else (None, None)
         if not isinstance(name, str) or not isinstance(text, str):
             raise ValueError(f"an attachment of {where} has no name or no text")
-        made.append(Attachment(name, text))
+        url = one.get("image")
+        made.append(Attachment(name, text) if url is None else Attachment(name, "", _image(url, name)))
     return tuple(made)
+
+
+def _image(url: object, name: str) -> KeptImage:
+    """An image in a data URL."""
+    try:
+        return kept_image(data_of_url(url if isinstance(url, str) else ""), name)
+    except EdgeInferError as error:  # also where nothing can decode it
+        raise ValueError(str(error)) from None
 
 
 MARK, END = "chat", "end"
@@ -206,6 +230,7 @@ MARK, END = "chat", "end"
 CALLS = "calls"
 """Key of a comment above calls of tools, which stand before their message; the message's own comment has them too."""
 _HEAD = re.compile(r"\s*<!-- (\{.*\}) -->\n")
+_SHOWN = re.compile(r"!\[[^\]]*\]\((data:[^)\s]*)\)\s*")
 _FENCED = re.compile(r"(`{3,})\n(.*)\n?\1\s*", re.DOTALL)
 
 
@@ -262,6 +287,11 @@ def _said(body: str) -> str:
 
 def _attachment(part: Mapping[str, object], said: str) -> Attachment:
     name, n = words_at(part, "file", "a file"), part.get("n")
+    if name is not None and "image" in part:
+        shown = _SHOWN.fullmatch(said)
+        if shown is None:
+            raise ValueError(f"the image {name[:60]} is missing")
+        return Attachment(name, "", _image(shown[1], name))
     found = _FENCED.fullmatch(said)
     if name is None or found is None:
         raise ValueError(f"the file {(name or '')[:60]} has no fence")

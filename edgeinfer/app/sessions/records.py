@@ -13,7 +13,10 @@ import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
+
+from edgeinfer.app.sessions.kept_images import KeptImage, Preview
 
 Role = Literal["user", "assistant", "summary"]
 """Author of a message. A summary replaces all messages before it and is the root of its own branch."""
@@ -26,15 +29,21 @@ LOST = "\ufffd"
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A text file sent with a message: its displayed name and its contents."""
+    """A text file or an image sent with a message: its displayed name and its contents; an image has no text."""
 
     name: str
     text: str
+    image: KeptImage | None = None
 
     @property
     def n_bytes(self) -> int:
-        """Size in bytes as UTF-8."""
-        return len(self.text.encode("utf-8", "replace"))
+        """Size in bytes, of a text as UTF-8."""
+        return len(self.text.encode("utf-8", "replace")) if self.image is None else len(self.image.data)
+
+    @property
+    def contents(self) -> str | KeptImage:
+        """Its text or its image."""
+        return self.text if self.image is None else self.image
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +220,13 @@ def session_of(row: sqlite3.Row) -> KeptSession:
     )
 
 
-def message_of(row: sqlite3.Row) -> KeptMessage:
-    """Build a message from a row of `messages`."""
+Images = Mapping[str, KeptImage]
+"""Images by their digests."""
+NO_IMAGES: Images = MappingProxyType({})
+
+
+def message_of(row: sqlite3.Row, images: Images = NO_IMAGES) -> KeptMessage:
+    """Build a message from a row of `messages`. `images`: those that it may have."""
     return KeptMessage(
         number=row["number"],
         session=row["session"],
@@ -223,7 +237,7 @@ def message_of(row: sqlite3.Row) -> KeptMessage:
         created_s=row["created_s"],
         model=row["model"],
         figures=figures_of(row["figures"]),
-        attachments=attachments_of(row["attachments"]),
+        attachments=attachments_of(row["attachments"], images),
         rounds=rounds_of(row["rounds"]),
     )
 
@@ -257,16 +271,31 @@ def _is_sound(figures: Figures) -> bool:
 
 
 def attachments_text(attachments: Sequence[Attachment]) -> str | None:
-    """Attachments as column text."""
-    return json.dumps([[one.name, one.text] for one in attachments]) if attachments else None
+    """Attachments as column text: names with texts, and with the digests of images."""
+    plain = [[one.name, one.text, *([one.image.digest] if one.image else [])] for one in attachments]
+    return json.dumps(plain) if plain else None
 
 
-def attachments_of(text: str | None) -> tuple[Attachment, ...]:
-    """Parse attachments from a column."""
+def attachments_of(text: str | None, images: Images = NO_IMAGES) -> tuple[Attachment, ...]:
+    """Parse attachments from a column; an image that is not among `images` is left out."""
     try:
-        return tuple(Attachment(str(name), str(body)) for name, body in json.loads(text or "[]"))
+        found = [
+            (str(name), str(body), [images.get(key) for key in keys]) for name, body, *keys in json.loads(text or "[]")
+        ]
     except (ValueError, TypeError):
         return ()
+    return tuple(Attachment(name, body, *kept) for name, body, kept in found if None not in kept)
+
+
+def images_in(attachments: Iterable[Attachment]) -> dict[str, KeptImage]:
+    """The images among attachments, by their digests."""
+    return {one.image.digest: one.image for one in attachments if one.image is not None}
+
+
+def image_of(row: sqlite3.Row) -> KeptImage:
+    """Build an image from a row of `images`."""
+    preview = Preview(row["preview_width"], row["preview"])
+    return KeptImage(row["digest"], row["data"], (row["width"], row["height"]), preview)
 
 
 def rounds_text(rounds: Sequence[ToolRound]) -> str | None:

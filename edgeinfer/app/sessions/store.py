@@ -16,7 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from edgeinfer.app.sessions.database import is_alive, open_database, this_process, told, transaction
+from edgeinfer.app.sessions.database import (
+    give_back_space,
+    is_alive,
+    open_database,
+    this_process,
+    told,
+    transaction,
+)
 from edgeinfer.app.sessions.records import (
     HITS,
     Attachment,
@@ -29,6 +36,8 @@ from edgeinfer.app.sessions.records import (
     ToolRound,
     attachments_text,
     figures_text,
+    image_of,
+    images_in,
     match_of,
     message_of,
     rounds_text,
@@ -38,6 +47,12 @@ from edgeinfer.errors import SessionsFailed
 
 TITLE_CHARACTERS = 60
 SESSION = "SELECT *, (SELECT count(*) FROM messages WHERE session = sessions.number) AS n_messages FROM sessions"
+
+IMAGES_OF_SESSION = """
+SELECT * FROM images WHERE digest IN (
+    SELECT digest FROM message_images JOIN messages ON messages.number = message_images.message WHERE session = ?
+)
+"""
 
 
 def default_path() -> Path:
@@ -120,9 +135,12 @@ class SessionStore:
     def purge(self, older_than_s: float) -> int:
         """Permanently remove sessions deleted at least `older_than_s` seconds ago. Returns how many."""
         with self._used() as connection:
-            return connection.execute(
+            n_removed = connection.execute(
                 "DELETE FROM sessions WHERE deleted_s IS NOT NULL AND deleted_s <= ?", (self._clock() - older_than_s,)
             ).rowcount
+            if n_removed:
+                give_back_space(connection)
+            return n_removed
 
     def set_leaf(self, number: int, leaf: int | None) -> None:
         """Record which branch is displayed, by its last message."""
@@ -164,16 +182,17 @@ class SessionStore:
             if role == "user":
                 connection.execute(
                     "UPDATE sessions SET title = ? WHERE number = ? AND title = '' AND NOT named",
-                    (title_of(_writable(text)), session),
+                    (_writable(_first_title([message])), session),
                 )
-            return message_of(connection.execute("SELECT * FROM messages WHERE number = ?", (number,)).fetchone())
+            row = connection.execute("SELECT * FROM messages WHERE number = ?", (number,)).fetchone()
+            return message_of(row, images_in(message.attachments))
 
     def add_chat(self, session: KeptSession, messages: Sequence[KeptMessage]) -> int:
         """Add a whole chat from elsewhere, or nothing. Returns its number in this store.
 
         Messages get new numbers: those given only identify parents and the leaf. Parents must precede their children.
         """
-        title = session.title or next((title_of(one.text) for one in messages if one.role == "user"), "")
+        title = session.title or _first_title(messages)
         with self._used() as connection, transaction(connection):
             number = connection.execute(
                 "INSERT INTO sessions (named, system, model, created_s, changed_s) VALUES (?, ?, ?, ?, ?)",
@@ -224,8 +243,9 @@ class SessionStore:
     def messages(self, session: int) -> tuple[KeptMessage, ...]:
         """All messages of a session, in all branches, in order of creation."""
         with self._used() as connection:
+            images = {row["digest"]: image_of(row) for row in connection.execute(IMAGES_OF_SESSION, (session,))}
             rows = connection.execute("SELECT * FROM messages WHERE session = ? ORDER BY number", (session,))
-            return tuple(map(message_of, rows))
+            return tuple(message_of(row, images) for row in rows)
 
     def search(self, query: str, limit: int = 50) -> tuple[Hit, ...]:
         """Find messages and titles that contain all words of the query, the last one as a prefix; best match first."""
@@ -267,8 +287,16 @@ def title_of(text: str) -> str:
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
 
 
+def _first_title(messages: Sequence[KeptMessage]) -> str:
+    """The title of a chat: the first line of its first question, or else the name of what was sent with it."""
+    asked = next((one for one in messages if one.role == "user"), None)
+    if asked is None:
+        return ""
+    return title_of(asked.text) or next((title_of(one.name) for one in asked.attachments), "")
+
+
 def _insert(connection: sqlite3.Connection, message: KeptMessage, writer: str | None = None) -> int:
-    """Insert a row into `messages`. Returns its number."""
+    """Insert a row into `messages`, and its images. Returns its number."""
     values = (
         message.session,
         message.parent,
@@ -288,6 +316,14 @@ def _insert(connection: sqlite3.Connection, message: KeptMessage, writer: str | 
         values,
     ).lastrowid
     assert number is not None
+    for digest, image in images_in(message.attachments).items():
+        preview = image.preview
+        connection.execute(
+            "INSERT OR IGNORE INTO images (digest, width, height, preview_width, preview, data) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (digest, *image.size, preview.width, preview.rgb, image.data),
+        )
+        connection.execute("INSERT INTO message_images (message, digest) VALUES (?, ?)", (number, digest))
     return number
 
 

@@ -141,6 +141,16 @@ class PromptRead(message.Message, bubble=False):
         self.total = total
 
 
+class ImagesRead(message.Message, bubble=False):
+    """Progress of reading the images of a prompt: the parts of images that are encoded, and their total."""
+
+    def __init__(self, job: int, done: int, total: int) -> None:
+        super().__init__()
+        self.job = job
+        self.done = done
+        self.total = total
+
+
 class Grown(message.Message, bubble=False):
     """New text is in the buffer."""
 

@@ -29,7 +29,7 @@ from edgeinfer.app.tui.engine import (
     Opening,
     ReadingsOfModel,
 )
-from edgeinfer.app.tui.engine_answer import JobAnswer
+from edgeinfer.app.tui.engine_answer import AnswerCalledOff, JobAnswer, tell_reading
 from edgeinfer.app.tui.engine_messages import (
     Answered,
     AnswerJob,
@@ -44,7 +44,6 @@ from edgeinfer.app.tui.engine_messages import (
     ModelOpening,
     Notified,
     OpenModelJob,
-    PromptRead,
     Summarise,
     TextBuffer,
 )
@@ -288,11 +287,14 @@ class EngineWork:
             self._post(Answered(job.number, job.before, "failed", None, (), (NO_MODEL,)))
             return
         options = job.options.copy()
-        options["progress"] = lambda what, done, total: self._post(PromptRead(done, total))
+        options["progress"] = partial(tell_reading, job, self._post)
         answer = self._job_answer(replace(job, options=options), session)
         try:
             self._enter(job.chat)
             answer.generate()
+        except AnswerCalledOff:
+            self._post(Answered(job.number, answer.text, "stopped", None, (), ()))
+            return
         except Exception as error:  # keep the text generated so far
             self._post(Answered(job.number, answer.text, "failed", None, (), (reason_of(error),)))
             return

@@ -27,7 +27,7 @@ from edgeinfer.engine.requests.conversation import (
     split_partial,
     whole,
 )
-from edgeinfer.engine.requests.image_prompts import Sight, images_of, with_rows
+from edgeinfer.engine.requests.image_prompts import SEES_NOTHING, Sight, images_of, with_rows
 from edgeinfer.engine.requests.module_prompts import (
     Module,
     Named,
@@ -41,8 +41,9 @@ from edgeinfer.engine.requests.prompt_rows import MixedPrompt, PromptRows
 from edgeinfer.engine.requests.request import NO_SAMPLING, NO_VARIABLES, Options, Request, request_of
 from edgeinfer.engine.requests.told_chat import ChatOptions, ChatTeller, Known
 from edgeinfer.engine.requests.tool_use import ToolUse
-from edgeinfer.errors import BadSetting, BadTemplate, UnknownKey
+from edgeinfer.errors import BadSetting, BadTemplate, UnknownKey, UnsupportedModel
 from edgeinfer.graph.step import IDS_ONLY, Inputs
+from edgeinfer.models.images.image import Image
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.thought_formats import ThoughtFormat
 from edgeinfer.setting_values import Reuse
@@ -354,6 +355,16 @@ class Prompts:
         """
         found, told = self._marked(messages, {} if options is None else options)
         return len(self._teller.tokens(told.modules.placed_first(found), nothing_known, told))
+
+    def n_image_tokens(self, image: Image) -> int:
+        """The number of tokens that an image takes in a prompt, from its size alone: nothing is encoded.
+
+        Raises BadImage, UnsupportedModel if the model reads no images.
+        """
+        if self.sight is None:
+            raise UnsupportedModel(SEES_NOTHING)
+        pieces = self.sight.named(image).pieces()
+        return sum(len(self._tokens_of(each)) if isinstance(each, str) else each.plan.n_rows for each in pieces)
 
 
 def _remarks(marks: Sequence[str], parse_special: bool) -> tuple[str, ...]:

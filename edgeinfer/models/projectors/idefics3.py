@@ -37,7 +37,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     transformer.layers(g, transformer.activation_of(hp))
     transformer.norm(g, "v.post_ln", out="x")
     joined = g.sizes.width * block * block
-    last = transformer.begun_projection(hp, n_patches, joined, width)
+    last = transformer.begun_projection(hp, n_patches // block**2, joined, width)
     transformer.product(last, "joined", "x", "mm.model.fc", width, joined)
     tile, order = TilePlan(grid, n_patches // (block * block)), block_order(grid, block)
     mean, deviation = transformer.normalisation(hp)

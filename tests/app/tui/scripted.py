@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,15 @@ from edgeinfer.engine.requests.named_modules import NamedModules
 from edgeinfer.engine.requests.request import NO_VARIABLES, Options
 from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.images.image import Image
 from edgeinfer.models.text import Message, Tokenizer
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.thought_formats import THOUGHT_FORMATS
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
 from edgeinfer.models.text.tools import ToolCall, ToolReader
+from edgeinfer.steps import READING_IMAGES
 
+IMAGE_TOKENS = 40
 FACTS = ModelInfo(
     name="scripted",
     path=Path("scripted.gguf"),
@@ -53,6 +57,8 @@ class Script:
         self.asked: list[list[Message]] = []
         self.options: list[Options] = []
         self.kept: list[int] = []
+        self.reading: tuple[int, int] | None = None
+        """Parts of images that are read, and their total, of a reading that goes on until it is stopped."""
         self._gate = threading.Semaphore(0)
         self.held = False
 
@@ -177,6 +183,9 @@ class ScriptedSession:
         chat = [Message.of(message) for message in messages]
         self._script.asked.append(chat)
         self._script.options.append(options)
+        while (reading := self._script.reading) is not None:
+            options["progress"](READING_IMAGES, *reading)
+            time.sleep(0.01)
         n_prompt = len(self.render(chat).split())
         tools = options.get("tools", ()) if options.get("tool_choice") != "none" else ()
         stream = ScriptedStream(self._script, n_prompt, min(len(self._tokens), n_prompt - 1), tools)
@@ -211,7 +220,14 @@ class ScriptedPrompts:
     ) -> str:
         chat = [Message.of(message) for message in messages]
         told = "".join(f"<|tool|> {tool['function']['name']}\n" for tool in tools or ())
-        return told + "".join(f"<|{message.role}|> {message.content}\n" for message in chat)
+        return told + "".join(f"<|{message.role}|> {self._content(message)}\n" for message in chat)
+
+    def _content(self, message: Message) -> str:
+        parts = [] if isinstance(message.content, str) else message.content or ()
+        return "[image] " * (IMAGE_TOKENS * sum(part["type"] == "image" for part in parts)) + message.text
+
+    def n_image_tokens(self, image: Image) -> int:
+        return IMAGE_TOKENS
 
     def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
         return len(self.render(messages, (options or {}).get("tools")).split())
@@ -233,11 +249,11 @@ class WordTokenizer(Tokenizer):
 class ScriptedModel:
     """A `Model` of the app."""
 
-    def __init__(self, script: Script, name: str = "scripted") -> None:
+    def __init__(self, script: Script, name: str = "scripted", *, reads_images: bool = False) -> None:
         from dataclasses import replace
 
         self._script = script
-        self.info = replace(FACTS, name=name)
+        self.info = replace(FACTS, name=name, reads_images=reads_images)
         self.closed = False
         self.prompts = ScriptedPrompts()
         self.read: list[str] = []

@@ -10,10 +10,12 @@ from textual.pilot import Pilot
 from textual.widgets import TextArea
 
 from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.engine import LoadedModel
 from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import wait_until
-from tests.app.tui.scripted import Script
+from tests.app.tui.scripted import Script, ScriptedModel
 from tests.app.tui.snapshots import LARGE, NORMAL, SMALL, Compare, chat_of, counted, opened, say, send
+from tests.pictures import picture_file
 
 Make = Callable[..., ChatApp]
 ANSWER = """<think>
@@ -104,6 +106,25 @@ def test_conversation_without_colour(
 def test_while_an_answer_is_written(snap_compare: Compare, make: Make, size: tuple[int, int]) -> None:
     writing = Script(ANSWER)
     assert snap_compare(make(writing), terminal_size=size, run_before=Written(writing))
+
+
+@pytest.mark.parametrize("size", [SMALL, NORMAL])
+def test_with_an_image(snap_compare: Compare, make: Make, tmp_path: Path, size: tuple[int, int]) -> None:
+    """One was answered, and another one is about to be sent."""
+    path, answers = picture_file(tmp_path / "sea.png", 640, 480), Script("The sea, and a red sun over it.")
+
+    async def sent(pilot: Pilot[int]) -> None:
+        composer = chat_of(pilot).chat_screen.composer
+        await opened(pilot)
+        composer.attach(path)
+        await wait_until(pilot, lambda: composer.draft.attachments)
+        await say(pilot, "What is this?")
+        composer.attach(path)
+        await wait_until(pilot, lambda: composer.n_tokens is not None and composer.draft.attachments)
+        await counted(pilot)
+
+    seeing = make(answers, lambda settings, face: LoadedModel(ScriptedModel(answers, reads_images=True)))
+    assert snap_compare(seeing, terminal_size=size, run_before=sent)
 
 
 @pytest.mark.parametrize("size", [SMALL, NORMAL])

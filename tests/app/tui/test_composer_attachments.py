@@ -17,6 +17,8 @@ from edgeinfer.app.tui.widgets.text_fields import LONG_PASTE_CHARACTERS, DraftIn
 from tests.app.tui.composer_app import ComposerApp
 from tests.app.tui.flows import wait_until
 
+REFUSED = "is not text; only text files and images can be attached"
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -163,11 +165,11 @@ async def test_a_file_that_cannot_go_along_is_told_before_it_is_sent(folder: Pat
     app = ComposerApp(folder)
     async with app.run_test() as pilot:
         await pilot.press(*"@pic.png", "escape")
-        await wait_until(pilot, lambda: app.notices == ["pic.png is not text; only text files can be attached"])
+        await wait_until(pilot, lambda: app.notices == [f"pic.png {REFUSED}"])
         for n_sent in (1, 2):  # not even when it was told before
             await pilot.press("enter")
             await wait_until(pilot, lambda n=n_sent: len(app.notices) == 1 + n)
-            assert app.notices[-1] == f"pic.png is not text; only text files can be attached. {NOT_SENT}"
+            assert app.notices[-1] == f"pic.png {REFUSED}. {NOT_SENT}"
             assert app.sent == []
             assert app.text == "@pic.png"
         await pilot.press("home", "`", "end", "`", "enter")

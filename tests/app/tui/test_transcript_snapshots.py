@@ -8,10 +8,12 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
+from edgeinfer.app.sessions.kept_images import kept_image
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.widgets.entries import AnswerEntry, ChatEntry, QuestionEntry
 from tests.app.tui.flows import wait_until
 from tests.app.tui.transcript_app import Shown
+from tests.pictures import picture
 
 SIZES = [(40, 12), (100, 40), (200, 60)]
 THEMES = ["textual-dark", "textual-light", "ansi-dark"]
@@ -119,6 +121,20 @@ async def tinted(pilot: Pilot[None]) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_branch(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
     assert snap_compare(Shown(branch(), theme), terminal_size=size, run_before=quiet)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("size", SIZES[:2])
+def test_images(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    images = [
+        Attachment("sea.png", "", kept_image(picture(640, 480), "")),
+        Attachment("tall.png", "", kept_image(picture(90, 1600), "")),
+    ]
+    entries = [
+        QuestionEntry(1, "What is this?", images[1:] + images[:1], lambda image: 812),
+        AnswerEntry(2, "The sea."),
+    ]
+    assert snap_compare(Shown(entries, theme), terminal_size=size, run_before=quiet)
 
 
 @pytest.mark.parametrize("theme", THEMES)

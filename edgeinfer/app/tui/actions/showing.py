@@ -16,12 +16,13 @@ from textual import work
 from edgeinfer.app.chat.commands import COMMANDS
 from edgeinfer.app.plain_text import counted
 from edgeinfer.app.sessions.chat import BranchPlace
+from edgeinfer.app.sessions.kept_images import KeptImage
 from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage
-from edgeinfer.app.tui.engine_messages import PromptRead
+from edgeinfer.app.tui.engine_messages import ImagesRead, PromptRead
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import shown_keys
 from edgeinfer.app.tui.widgets.chat_bars import MeterFigures
-from edgeinfer.app.tui.widgets.entries import AnswerEntry, ChatEntry, QuestionEntry
+from edgeinfer.app.tui.widgets.entries import WRITING, AnswerEntry, ChatEntry, QuestionEntry
 from edgeinfer.errors import EdgeInferError
 
 
@@ -73,7 +74,17 @@ class ShowingActions(ChatParts):
 
     def question_entry(self, message: KeptMessage) -> QuestionEntry:
         """Build the transcript entry of a question."""
-        return QuestionEntry(message.number, message.text, message.attachments)
+        return QuestionEntry(message.number, message.text, message.attachments, self.image_tokens)
+
+    def image_tokens(self, image: KeptImage) -> int | None:
+        """The tokens of an image, or None while no model is open that reads images. Callable from any thread."""
+        model = self.state.model
+        if model is None or not model.info.reads_images or isinstance(image.part, bytes):
+            return None
+        try:
+            return model.prompts.n_image_tokens(image.part)
+        except EdgeInferError:  # told when it is sent
+            return None
 
     def answer_entry(self, message: KeptMessage) -> AnswerEntry:
         """Build the transcript entry of an answer."""
@@ -158,22 +169,22 @@ class ShowingActions(ChatParts):
     @work(thread=True, exclusive=True, group="context")
     def count_context(self, draft: str, attachments: tuple[Attachment, ...]) -> None:
         from edgeinfer.app.chat.context import context_use
-        from edgeinfer.app.sessions.conversation import with_attachments
+        from edgeinfer.app.sessions.conversation import content_of
 
         model = self.state.model
         if model is None:
             return
-        text = with_attachments(draft, attachments) if draft or attachments else ""
+        said = content_of(draft, attachments) if draft or attachments else ""
         try:
             messages = self.chat.prompt()
-            use = context_use(model, messages, text, self.state.tuning.settings.generation.max_tokens)
+            use = context_use(model, messages, said, self.state.tuning.settings.generation.max_tokens)
             n_used = model.prompts.n_tokens(messages) if messages else 0
             tools = self.state.offered_functions if messages else ()
             n_tools = model.prompts.n_tokens(messages, {"tools": tools}) - n_used if tools else 0
         except EdgeInferError:  # an invalid draft is reported when it is sent
             return
-        n_draft = max(0, use.n_prompt + use.n_dropped_tokens - n_used) if text else 0
-        show, is_too_long = self.context_bar.show, bool(text) and not use.fits
+        n_draft = max(0, use.n_prompt + use.n_dropped_tokens - n_used) if said else 0
+        show, is_too_long = self.context_bar.show, bool(said) and not use.fits
         counts = n_used + n_tools, n_draft, use.n_context, use.n_dropped_messages
         self.app.call_from_thread(show, *counts, is_too_long=is_too_long)
 
@@ -190,6 +201,15 @@ class ShowingActions(ChatParts):
             return
         progress = (event.done, event.total) if event.done < event.total else None
         self.show_meters(replace(self.metered, prompt=progress))
+
+    def on_images_read(self, event: ImagesRead) -> None:
+        """Say under the answer which part of the images is being read, until the prompt is."""
+        event.stop()
+        writing = self.writing
+        widget = None if writing is None or writing.job != event.job else self.transcript.answer(writing.message)
+        if widget is not None:
+            place = f" {event.done + 1}/{event.total}" if event.total > 1 else ""
+            widget.show_doing(f"reading the image{place}; Escape stops" if event.done < event.total else WRITING)
 
     def meter_answer(self) -> None:
         """Show the figures of the running request."""

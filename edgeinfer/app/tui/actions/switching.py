@@ -21,6 +21,7 @@ from edgeinfer.app.tui.engine_messages import (
     ModelOpening,
     OpenModelJob,
 )
+from edgeinfer.app.tui.widgets.entries import QuestionEntry
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -90,11 +91,18 @@ class Switching(ShowingActions):
         self.end_opening()
         self.state.model = event.model
         self.give_modules(event.model)
-        self.composer.recount()
+        self.recount()
         self.tell_all(event.model.info.notices)
         self.show_figures(None)  # clear the figures of the previous model
         self.show_title()
         self.look_at_context()
+
+    def recount(self) -> None:
+        """Count the tokens of the draft and of images again, for another model."""
+        self.composer.recount()
+        for entry in self.transcript.entries:
+            if isinstance(entry, QuestionEntry):
+                entry.recount()
 
     def give_modules(self, model: EngineModel) -> None:
         """Give a model that was opened the modules of this run."""
@@ -119,7 +127,7 @@ class Switching(ShowingActions):
         if event.model is not None and self.state.tuning.settings.model.model != event.setting:
             with suppress(BadSetting):  # the settings file may have been broken meanwhile
                 self.state.tuning.put("model", event.setting)
-        self.composer.recount()
+        self.recount()
         self.show_title()
         self.tell(f"{event.reason} (Ctrl+L shows the models)", is_error=True)
 

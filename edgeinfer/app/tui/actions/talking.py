@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from textual import work
 
 from edgeinfer.app.chat.chat_modules import adds_module
+from edgeinfer.app.chat.given_paths import given_paths
 from edgeinfer.app.tui.actions.answering import AnsweringActions
 from edgeinfer.app.tui.actions.switching import Switching
 from edgeinfer.app.tui.app_state import needs_reload
@@ -26,8 +27,19 @@ if TYPE_CHECKING:
     from edgeinfer.app.tui.screens.personas import ChosenPersona
 
 
+def reads_no_images(name: str) -> str:
+    """Why a model cannot be sent an image, and what would work."""
+    return (
+        f"{name}, as it was opened, reads no images: that takes its projector file (mmproj-….gguf) beside it or in the "
+        "setting mmproj, and the cpu. /model opens another one"
+    )
+
+
 class Talking(Switching, AnsweringActions):
     """Mixin of the chat screen: system prompt, settings, attachments, compaction."""
+
+    _told_blind = False
+    """Whether it was said that the model cannot read the draft's images."""
 
     @property
     def system_prompt(self) -> str | None:
@@ -122,15 +134,23 @@ class Talking(Switching, AnsweringActions):
         self.app.call_from_thread(self.app.push_screen, ViewerScreen("the prompt as the model is given it", text))
 
     async def action_attach(self, argument: str = "") -> None:
-        """Attach a text file or a folder: /attach PATH."""
+        """Attach text files, images or folders: /attach PATH."""
         if not argument:
-            self.tell("which file or folder? /attach PATH, or @PATH in the text")
+            self.tell("which file, image or folder? /attach PATH, or @PATH in the text")
             return
-        self.composer.attach(Path(argument))
+        for path in given_paths(argument, Path.cwd()) or [Path(argument)]:
+            self.composer.attach(path)
 
     def on_composer_edited(self, event: Composer.Edited) -> None:
-        """The draft has changed: recount the context."""
+        """The draft has changed: recount the context, and say it if the model cannot read its images."""
         self.look_at_context()
+        model = self.state.model
+        has_images = any(attachment.image for attachment in event.attachments)
+        is_blind = has_images and model is not None and not model.info.reads_images
+        if is_blind and not self._told_blind:
+            assert model is not None
+            self.tell(reads_no_images(model.info.name))
+        self._told_blind = is_blind
 
     async def action_compact(self, argument: str = "") -> None:
         """Have the model summarise the oldest messages; the current branch is kept."""

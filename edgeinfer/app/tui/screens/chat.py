@@ -14,10 +14,10 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from edgeinfer.app.chat.commands import COMMANDS, find, slash_commands
-from edgeinfer.app.chat.enclosures import MessageDraft
+from edgeinfer.app.chat.enclosures import Countable, MessageDraft
 from edgeinfer.app.chat.input_history import InputHistory, history_path
 from edgeinfer.app.tui.actions.copying import Copying
-from edgeinfer.app.tui.actions.talking import Talking
+from edgeinfer.app.tui.actions.talking import Talking, reads_no_images
 from edgeinfer.app.tui.engine_messages import Notified
 from edgeinfer.app.tui.keys import action_of, bindings
 from edgeinfer.app.tui.widgets.chat_bars import ContextBar, Meters, TitleBar, UnsavedBanner
@@ -130,25 +130,32 @@ class ChatScreen(Talking, Copying):
         self.leave_answer()
         self.app.exit(0)
 
-    def count_tokens(self, text: str) -> int | None:
-        """The number of tokens of a text, or None while no model is open. Called from threads."""
+    def count_tokens(self, text: Countable) -> int | None:
+        """The number of tokens of a text or an image; None while no model is open, or if it reads no images.
+
+        Called from threads.
+        """
         model = self.state.model
         if model is None:
             return None
+        if not isinstance(text, str):
+            return self.image_tokens(text)
         return len(model.tokenize(text, add_special=False, parse_special=False))
 
     def why_unfit(self, draft: MessageDraft) -> str | None:
         """Why a draft can never be answered, or None if it can or if that is unknown. Called from threads."""
         from edgeinfer.app.chat.context import why_too_long
-        from edgeinfer.app.sessions.conversation import with_attachments
+        from edgeinfer.app.sessions.conversation import content_of
 
         model = self.state.model
         if model is None:
             return None
+        if any(attachment.image for attachment in draft.attachments) and not model.info.reads_images:
+            return reads_no_images(model.info.name)
         system = [message for message in self.chat.prompt() if message.role == "system"]
         names = [attachment.name for attachment in draft.attachments]
         try:
-            return why_too_long(model, system, with_attachments(draft.text, draft.attachments), names)
+            return why_too_long(model, system, content_of(draft.text, draft.attachments), names)
         except EdgeInferError:  # reported when the draft is sent
             return None
 

@@ -18,15 +18,14 @@ from textual.message import Message
 from textual.widgets import Static
 
 from edgeinfer.app.chat.attachments import Attached, attach, mentions
-from edgeinfer.app.chat.enclosures import Enclosure, Enclosures, TokenCounts, chip_text, tokens_text
+from edgeinfer.app.chat.enclosures import Countable, Enclosure, Enclosures, TokenCounts, chip_text, tokens_text
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.text_values import size_text
 
 ROWS_CAP = 2
 NOT_SENT = "Nothing was sent; to say it as text, put it in `backticks`"
-CountTokens = Callable[[str], int | None]
+CountTokens = Callable[[Countable], int | None]
 
 
 class Chips(Static, can_focus=True):
@@ -81,9 +80,9 @@ class Chips(Static, can_focus=True):
             self.named: list[Path] = []  # all paths mentioned in the draft
 
     class Counted(Message):
-        """The token count of a text, from a thread."""
+        """The token count of a text or an image, from a thread."""
 
-        def __init__(self, counts: TokenCounts, text: str, n_tokens: int | None) -> None:
+        def __init__(self, counts: TokenCounts, text: Countable, n_tokens: int | None) -> None:
             super().__init__()
             self.counts = counts  # the counts that were requested; they may belong to a previous model
             self.text = text
@@ -146,6 +145,10 @@ class Chips(Static, can_focus=True):
         """Attach a file or folder; `Changed` follows."""
         self._n_reading += 1
         self._read_path(path, self._held)
+
+    def holds(self, path: Path) -> bool:
+        """Whether a path is attached."""
+        return any(item.path == self._base / path for item in self._held.items)
 
     def add_pasted(self, text: str) -> Enclosure:
         """Attach a long text."""
@@ -220,7 +223,7 @@ class Chips(Static, can_focus=True):
         rows, row_of_chosen = [Content("")], 0
         width = max(1, self.content_size.width)
         for number, item in enumerate(self._held.items):
-            text = f"+ {neutral(chip_text(item, size_text(item.n_bytes), counts))}"
+            text = f"+ {neutral(chip_text(item, counts))}"
             chip = Content.styled(text, "reverse" if self.has_focus and number == self._chosen else "")
             room = width - head.cell_length if len(rows) == 1 else width
             if rows[-1] and rows[-1].cell_length + chip.cell_length > room:
@@ -235,8 +238,8 @@ class Chips(Static, can_focus=True):
         self.refresh_chips()
         self.post_message(self.Changed(failed))
 
-    def _texts(self) -> list[str]:
-        return [self._draft_text, *(attachment.text for attachment in self._held.attachments)]
+    def _texts(self) -> list[Countable]:
+        return [self._draft_text, *(attachment.contents for attachment in self._held.attachments)]
 
     @work(thread=True, group="read")
     def _scan(self, text: str, known: set[Path], number: int, held: Enclosures, is_sent: bool) -> None:
@@ -284,11 +287,11 @@ class Chips(Static, can_focus=True):
             self._count(self._count_function, self._counts, text)
 
     @work(thread=True, group="count")
-    def _count(self, count_tokens: CountTokens, counts: TokenCounts, text: str) -> None:
+    def _count(self, count_tokens: CountTokens, counts: TokenCounts, text: Countable) -> None:
         try:
             n_tokens = count_tokens(text)
         except EdgeInferError:
-            n_tokens = None  # no model is open
+            n_tokens = None  # no model is open, or it reads no images
         self.post_message(self.Counted(counts, text, n_tokens))
 
     @on(Counted)

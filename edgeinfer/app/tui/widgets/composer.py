@@ -20,20 +20,21 @@ from textual.timer import Timer
 from textual.widgets import Static, TextArea
 
 from edgeinfer.app.chat.completion import Completion, begins_command
-from edgeinfer.app.chat.enclosures import Enclosure, Enclosures, MessageDraft
+from edgeinfer.app.chat.enclosures import Enclosures, MessageDraft
 from edgeinfer.app.chat.input_history import InputHistory
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.editor import edit_text
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.chips import Chips, CountTokens
 from edgeinfer.app.tui.widgets.completion_list import CompletionList
-from edgeinfer.app.tui.widgets.sending import SHORT_CHARACTERS, Sending, WaitingLine, WhyUnfit
+from edgeinfer.app.tui.widgets.pasting import Pasting
+from edgeinfer.app.tui.widgets.sending import SHORT_CHARACTERS, WaitingLine, WhyUnfit
 from edgeinfer.app.tui.widgets.text_fields import DraftInput
 
 SETTLED_S = 0.3
 
 
-class Composer(Sending):
+class Composer(Pasting):
     """A text area with completions above it, chips for attachments, and a line of queued prompts.
 
     All parts have automatic heights: next to a fixed height, Textual ignores a limit given as a share of the screen.
@@ -108,8 +109,7 @@ class Composer(Sending):
         self._settling: Timer | None = None
         self._told = MessageDraft("")
         self._why_unfit = why_unfit
-        self._last_paste: Enclosure | None = None
-        self._draft = DraftInput(placeholder, self._past)
+        self._draft = DraftInput(placeholder, self._past, base)
         self._list = CompletionList(base, commands)
         self._chips = Chips(base, count_tokens)
         self._mode_line = Static(id="composer-mode", markup=False)
@@ -301,17 +301,6 @@ class Composer(Sending):
     def _cursor_moved(self, event: TextArea.SelectionChanged) -> None:
         event.stop()
         self._follow_cursor()
-
-    @on(DraftInput.LongPaste)
-    def _take_long_paste(self, paste: DraftInput.LongPaste) -> None:
-        paste.stop()
-        if self._last_paste is not None and self._last_paste.attachments[0].text == paste.text:
-            item, self._last_paste = self._last_paste, None
-            self._chips.remove_item(item)
-            self._draft.type(paste.text)
-            return
-        self._last_paste = self._chips.add_pasted(paste.text)
-        self.notify("pasted as an attachment; paste again to have it in the text", markup=False)
 
     @on(Chips.Unpacked)
     def _take_unpacked(self, unpacked: Chips.Unpacked) -> None:

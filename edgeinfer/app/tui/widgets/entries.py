@@ -13,12 +13,14 @@ from rich.text import Text
 from textual.strip import Strip
 
 from edgeinfer.app.plain_text import counted
+from edgeinfer.app.sessions.kept_images import KeptImage
 from edgeinfer.app.sessions.records import Attachment, ToolRound
 from edgeinfer.app.tui.text.calls import CallLines
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
 from edgeinfer.app.tui.text.markdown import Fence, fences_of
 from edgeinfer.app.tui.text.neutral import NeutralStream, neutral
+from edgeinfer.app.tui.text.previews import n_preview_lines, preview_lines
 from edgeinfer.app.tui.text.thinking import Section, may_begin_thought, sections_of
 from edgeinfer.text_values import size_text
 
@@ -26,6 +28,14 @@ FIRST_ESTIMATE = 3
 FOLDED_LINES, SHOWN_LINES = 24, 16
 WRITING = "…"
 TINTS = ("green", "yellow", "cyan", "magenta", "blue", "red")
+
+
+CountImage = Callable[[KeptImage], int | None]
+
+
+def unknown(image: KeptImage) -> int | None:
+    """No model is there that could count."""
+    return None
 
 
 class ChatEntry:
@@ -110,9 +120,13 @@ def estimated_lines(text: str, width: int) -> int:
 class QuestionEntry(ChatEntry):
     """The transcript entry of a question."""
 
-    def __init__(self, number: int, text: str, attachments: Sequence[Attachment] = ()) -> None:
+    def __init__(
+        self, number: int, text: str, attachments: Sequence[Attachment] = (), count: CountImage = unknown
+    ) -> None:
+        """`count`: counts the tokens of an image, if the open model reads images."""
         super().__init__(number)
         self.source = text
+        self._count = count
         self._attachments = tuple(attachments)
         self._is_open = False
         self._is_long = False
@@ -131,13 +145,13 @@ class QuestionEntry(ChatEntry):
             self.alter()
 
     def estimate(self, width: int) -> int:
-        return min(FOLDED_LINES, estimated_lines(self.source, width)) + 1 + len(self._attachments)
+        previews = sum(n_preview_lines(one.image.preview) for one in self._attachments if one.image is not None)
+        return min(FOLDED_LINES, estimated_lines(self.source, width)) + 1 + len(self._attachments) + previews
 
     def draw(self, drawer: Drawer) -> list[Strip]:
         lines = self.sibling_lines(drawer)
         for attachment in self._attachments:
-            said = f"attached: {neutral(attachment.name)}, {size_text(attachment.n_bytes)}"
-            lines += drawer.plain(said, drawer.palette.muted)
+            lines += self._attached(attachment, drawer)
         text = drawer.plain(neutral(self.source).rstrip("\n")) if self.source.strip() else []
         self._is_long = len(text) > FOLDED_LINES
         self.fold_lines = ()
@@ -146,6 +160,22 @@ class QuestionEntry(ChatEntry):
             self.fold_lines = (len(lines) + SHOWN_LINES,)
             text = [*text[:SHOWN_LINES], *drawer.plain(more, drawer.palette.muted)]
         return [*lines, *text]
+
+    def recount(self) -> None:
+        """Another model is open: the tokens of images may be others."""
+        if any(attachment.image is not None for attachment in self._attachments):
+            self.alter()
+
+    def _attached(self, attachment: Attachment, drawer: Drawer) -> list[Strip]:
+        """What is shown of an attachment: its name and size, of an image also a preview."""
+        image, size = attachment.image, size_text(attachment.n_bytes)
+        if image is None:
+            return drawer.plain(f"attached: {neutral(attachment.name)}, {size}", drawer.palette.muted)
+        preview = preview_lines(image.preview, drawer.width) if drawer.palette.has_colour else []
+        n_tokens = self._count(image)
+        tokens = "" if n_tokens is None else f", {counted(n_tokens, 'token')}"
+        said = f"image: {neutral(attachment.name)}, {image.pixels_text}, {size}{tokens}"
+        return [*preview, *drawer.plain(said, drawer.palette.muted)]
 
 
 class AnswerEntry(ChatEntry):

@@ -22,6 +22,7 @@ from edgeinfer.app.catalogue.words import (
     UNKNOWN,
     detail_lines,
     fit_word,
+    name_word,
     one_line,
     pull_line,
     rate_word,
@@ -171,7 +172,7 @@ class ModelTable(DataTable[Text]):
         is_pending = entry.key not in self._forecasts
         words = {
             "state": state_word(entry, self._statuses.get(entry.source), self._current),
-            "name": shortened(one_line(entry.name), name_width(self._shown_width)),
+            "name": shortened(name_word(entry), name_width(self._shown_width)),
             "quant": one_line(entry.quant or UNKNOWN),
             "size": size_word(entry),
             "fits": "…" if is_pending else fit_word(found),

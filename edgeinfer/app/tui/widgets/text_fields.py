@@ -1,15 +1,16 @@
 """Text fields: a line, an area, a search field, a one-line prompt, and the growing field of a message.
 
-In: keys, pastes, the input history. Out: Textual's own messages, `EntryLine.Entered` and `DraftInput.LongPaste`. All of
-them accept the joiners inside multi-person emoji and inside Persian and Hindi words, which Textual drops like other
-non-printing characters; pastes lose their control characters. Keys that come as fast as no one types were pasted in a
-terminal that does not say so: their line ends send nothing.
+In: keys, pastes, the input history. Out: Textual's own messages, `EntryLine.Entered`, `DraftInput.LongPaste` and
+`DraftInput.FilePaste`. All of them accept the joiners inside multi-person emoji and inside Persian and Hindi words,
+which Textual drops like other non-printing characters; pastes lose their control characters. Keys that come as fast as
+no one types were pasted in a terminal that does not say so: their line ends send nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from textual import events, on
@@ -20,6 +21,7 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Input, Static, TextArea
 
+from edgeinfer.app.chat.given_paths import given_images
 from edgeinfer.app.chat.input_history import HistoryWalk, InputHistory
 from edgeinfer.app.plain_text import harmless
 
@@ -156,8 +158,18 @@ class DraftInput(Area):
             super().__init__()
             self.text = text
 
-    def __init__(self, placeholder: str, history: InputHistory) -> None:
+    class FilePaste(Message):
+        """A paste that names images, as terminals do for files that are dropped on them."""
+
+        def __init__(self, text: str, paths: Sequence[Path]) -> None:
+            super().__init__()
+            self.text = text
+            self.paths = paths
+
+    def __init__(self, placeholder: str, history: InputHistory, base: Path) -> None:
+        """`base`: the folder that relative paths are in."""
         super().__init__(placeholder=placeholder, highlight_cursor_line=False)
+        self._base = base
         self.cursor_blink = False  # a blinking cursor would redraw twice a second
         self._walk = HistoryWalk(history)
         self._walked = ""  # text inserted from the history
@@ -218,11 +230,16 @@ class DraftInput(Area):
         self.take_paste(self.app.clipboard)
 
     def take_paste(self, text: str) -> None:
-        """Insert pasted text without control characters; a long paste is posted as `LongPaste` instead."""
+        """Insert pasted text without control characters.
+
+        A long paste is posted as `LongPaste` instead, and one that names images as `FilePaste`.
+        """
         if self.read_only:
             return
         text = plain(text)
-        if len(text) > LONG_PASTE_CHARACTERS:
+        if paths := given_images(text, self._base):
+            self.post_message(self.FilePaste(text, paths))
+        elif len(text) > LONG_PASTE_CHARACTERS:
             self.post_message(self.LongPaste(text))
         elif text:
             self.type(text)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from edgeinfer.app.chat import attachments
 from edgeinfer.app.chat.attachments import attach, mentions, shown_name
 from edgeinfer.app.sessions.records import Attachment
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import BadImage, EdgeInferError
+from tests.pictures import picture
 
 
 def test_a_file_is_read_under_its_relative_name(tmp_path: Path) -> None:
@@ -39,11 +40,34 @@ def test_latin_1_is_read_with_a_notice(tmp_path: Path) -> None:
     assert attached.notices == ("a.txt is not UTF-8; it was read as Latin-1",)
 
 
-@pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", bytes(range(1, 32)) * 30])
+@pytest.mark.parametrize("data", [b"\x7fELF\0\0\0", bytes(range(1, 32)) * 30])
 def test_binary_files_are_refused_by_name(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.png").write_bytes(data)
-    with pytest.raises(EdgeInferError, match=r"a\.png is not text"):
+    with pytest.raises(EdgeInferError, match=r"a\.png is not text; only text files and images can be attached"):
         attach(tmp_path / "a.png", tmp_path)
+
+
+def test_images_are_read_whatever_their_names(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(picture(form="JPEG"))
+    (attachment,) = attach(Path("a.txt"), tmp_path).attachments
+    assert (attachment.name, attachment.text, attachment.n_bytes) == ("a.txt", "", len(picture(form="JPEG")))
+    assert attachment.image is not None
+    assert attachment.image.size == (64, 48)
+
+
+def test_damaged_images_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(picture()[:60])
+    with pytest.raises(BadImage, match=r"a\.png cannot be decoded"):
+        attach(Path("a.png"), tmp_path)
+
+
+def test_of_folders_only_texts_are_read(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.png").write_bytes(picture())
+    (tmp_path / "b" / "a.txt").write_text("words")
+    attached = attach(Path("b"), tmp_path)
+    assert [one.name for one in attached.attachments] == ["b/a.txt"]
+    assert attached.notices == ("1 file left out (not text, too large or not readable): b/a.png",)
 
 
 def test_what_cannot_be_read_says_what_would_work(tmp_path: Path) -> None:

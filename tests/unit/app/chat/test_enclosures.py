@@ -6,7 +6,9 @@ from pathlib import Path
 
 from edgeinfer.app.chat.attachments import Attached
 from edgeinfer.app.chat.enclosures import Enclosures, TokenCounts, chip_text
+from edgeinfer.app.sessions.kept_images import kept_image
 from edgeinfer.app.sessions.records import Attachment
+from tests.pictures import picture
 
 A, B = Path("/here/a.txt"), Path("/here/b.txt")
 
@@ -70,6 +72,16 @@ def test_chips_say_what_is_known() -> None:
     held = Enclosures()
     held.add(A, attached("a.txt"), "added")
     (item,) = held.items
-    assert chip_text(item, "4 bytes", None) == "a.txt 4 bytes"
-    assert chip_text(item, "4 bytes", {}) == "a.txt 4 bytes, … tok"
-    assert chip_text(item, "4 bytes", {"text": 1234}) == "a.txt 4 bytes, 1,234 tok"
+    assert chip_text(item, None) == "a.txt 4 bytes"
+    assert chip_text(item, {}) == "a.txt 4 bytes, … tok"
+    assert chip_text(item, {"text": 1234}) == "a.txt 4 bytes, 1,234 tok"
+
+
+def test_chips_of_images_say_their_pixels() -> None:
+    held, image = Enclosures(), kept_image(picture(), "a.png")
+    held.add(A, Attached((Attachment("a.png", "", image),)), "added")
+    (item,) = held.items
+    assert chip_text(item, {}) == "a.png 64 × 48, … tok"
+    assert chip_text(item, {image: 1234}) == "a.png 64 × 48, 1,234 tok"
+    counts = TokenCounts()
+    assert counts.missing(["", image]) == image
