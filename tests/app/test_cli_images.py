@@ -218,7 +218,8 @@ def test_a_dialogue_keeps_images(llm: LLM, home: Path) -> None:
         dialogue = Dialogue(session, {"temperature": 0.0, "max_tokens": 4}, None, Chat(store))
         sent = attach(Path("sea.jpg")).attachments
         stream = dialogue.ask("What?", sent)
-        dialogue.keep("What?", GivenAnswer(stream, stream.read()), sent)
+        stream.read()
+        dialogue.keep("What?", GivenAnswer(stream, "The sea."), sent)
         chat = Chat(store, store.sessions()[0])
         assert chat.branch[0].attachments[0].image == kept_image(picture(), "")
         assert turns_of(chat)[0].attachments == sent
