@@ -13,6 +13,8 @@ from collections.abc import Callable
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much is done and how much there is."""
 
+READING_IMAGES = "reading images"
+"""Reported before an image, or a part of one, is encoded."""
 COMPILING = "compiling for this CPU, once"
 """Reported while compiling kernels that no earlier run left in the cache."""
 READING_IMAGES = "reading images"

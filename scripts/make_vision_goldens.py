@@ -22,6 +22,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import gguf
 import goldens.vision
 import numpy as np
 import torch
@@ -64,6 +65,8 @@ def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
     make = kind.from_config if case.model.startswith("Auto") else kind._from_config
     model = make(config, attn_implementation="eager", dtype=torch.float32)
     randomise(model, seed, 0.0)
+    if case.prepare is not None:
+        case.prepare(model)
     model.to(torch.bfloat16).save_pretrained(folder)
     name, options = case.processor
     processor = getattr(transformers, name)(**options)
@@ -72,7 +75,8 @@ def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
         config.architectures = [case.architecture]
         config.save_pretrained(folder)
     for file, held in case.files.items():
-        (folder / file).write_text(json.dumps(held))
+        own = folder / file
+        own.write_text(json.dumps((json.loads(own.read_text()) if own.exists() else {}) | held))
     made = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
     rename(folder / "model.safetensors", case.renamed)
     return made, processor
@@ -87,13 +91,34 @@ def rename(file: Path, renamed: tuple[tuple[str, str], ...]) -> None:
     save_file(found, file, {"format": "pt"})
 
 
+def add_keys(path: Path, keys: dict[str, int]) -> None:
+    """Write a GGUF file again with further whole numbers in its header."""
+    held = path.rename(path.with_suffix(".held"))
+    reader = gguf.GGUFReader(held)
+    writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), field.types[0], inner)
+    for name, value in keys.items():
+        writer.add_uint32(name, value)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, tensor.data.shape, tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    held.unlink()
+
+
 def answered(
     case: Case, model: Any, processor: Any, folder: Path, pixels: NDArray[np.uint8], number: str
 ) -> dict[str, Any]:
     """The tokens of the prompt with an image, and transformers' logits after it."""
     assert case.speaker is not None
     name, options = case.speaker
-    speaker = getattr(transformers, name)(processor, AutoTokenizer.from_pretrained(folder), **options)
+    parts = {"image_processor": processor, "tokenizer": AutoTokenizer.from_pretrained(folder)}
+    speaker = getattr(transformers, name)(**parts, **options)
     inputs = speaker(text=[case.prompt], images=[pixels], return_tensors="pt", **case.asked)
     with torch.no_grad():
         logits = model(**inputs, use_cache=False).logits[0, -1].float().numpy()
@@ -128,6 +153,8 @@ def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
             case.projector(model, out)
         else:
             converter.convert(folder, out, "f32", case.tokenizer.pre, ("--mmproj", *case.options))
+        if case.keys:
+            add_keys(out, case.keys)
         counts = [found[f"counts{number}"].tolist() for number in range(len(case.sizes))]
         print(f"{case.name}: {out.stat().st_size / 1024:.0f} KiB, rows {counts}", flush=True)
 

@@ -1,7 +1,7 @@
 """Plain text for terminals: counts in words, tables, no control characters.
 
-In: numbers and nouns, text, rows of cells. Out: text; columns are as wide as their longest cell, two spaces between
-them, without the control characters that file names may contain. English only.
+In: numbers and nouns, seconds, text, rows of cells. Out: text; columns are as wide as their longest cell, two spaces
+between them, without the control characters that file names may contain. English only.
 """
 
 from __future__ import annotations
@@ -15,6 +15,14 @@ KEPT_CONTROLS = "\n\t"
 def counted(number: int, one: str, several: str | None = None) -> str:
     """Format a count; `several` is the plural if it is not `one` plus s."""
     return f"{number} {one if number == 1 else several or one + 's'}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Format seconds: 12 us, 3.4 ms, 1.2 s."""
+    for unit, size in (("s", 0.9995), ("ms", 0.9995e-3)):
+        if seconds >= size:
+            return f"{seconds * (1 if unit == 's' else 1e3):.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
 
 
 def harmless(text: str) -> str:

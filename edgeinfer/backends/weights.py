@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.graph.operands import RopePermutation, Weight
+from edgeinfer.graph.operands import AxisPermutation, RopePermutation, Weight
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import dequantise
@@ -21,6 +21,9 @@ def row_order(weight: Weight) -> NDArray[np.int64] | None:
     """Indices of a weight's rows in op order, counted from its first row: int64[n_rows]; None if in file order."""
     if isinstance(weight.order, RopePermutation):
         return unpair_order(weight.order, weight.n_rows)
+    if isinstance(weight.order, AxisPermutation):
+        quarters = np.arange(weight.n_rows).reshape(-1, 4, weight.order.head_width // 4)
+        return quarters[:, [2, 0, 3, 1]].reshape(-1)
     if weight.order is None:
         return None
     starts, part = np.arange(0, weight.stop - weight.start, weight.order.step), np.arange(weight.order.width)

@@ -40,13 +40,7 @@ from edgeinfer.engine.opening.kv_ram import require_kv_ram, require_weights_in_m
 from edgeinfer.engine.opening.reuse import reusing, told_of_reuse, why_exact
 from edgeinfer.engine.opening.seeing import open_seeing
 from edgeinfer.engine.requests.texts import chosen_template, program_texts, texts_beside
-from edgeinfer.engine.run.evaluators import (
-    SequenceEvaluator,
-    Subject,
-    is_own,
-    only_device,
-    other_device,
-)
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject, is_own, only_device, other_device
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.workers import device_options, known_core_plans, shared_cores, worker_kinds
@@ -159,10 +153,11 @@ def _with_memory_in_bytes(options: LoadOptions) -> tuple[LoadOptions, tuple[str,
     return replace(options, ram_bytes=ram_bytes), () if share is None else (f"weights may take {share}",)
 
 
-def _holding(options: LoadOptions) -> WeightBudget:
+def _holding(options: LoadOptions, subject: Subject) -> WeightBudget:
     """The weight budget that the options ask for."""
     assert not isinstance(options.ram_bytes, str)
-    return WeightBudget(options.ram_bytes, options.packs, n_sequences=options.parallel or options.n_sessions)
+    n_sequences, beside = options.parallel or options.n_sessions, subject.encoder_bytes(options.device)
+    return WeightBudget(options.ram_bytes, options.packs, n_sequences=n_sequences, encoder_bytes=beside)
 
 
 def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
@@ -200,7 +195,7 @@ def _must_stream(subject: Subject, options: LoadOptions) -> bool:
         return False
     n_context = context_of(subject.spec.n_context_usual, options.n_context)
     limits = limits_for(n_context, options.n_sessions, options.kv, subject.spec)
-    return fit_weights(subject.spec, subject.gguf, limits, _holding(options)).budget_bytes is not None
+    return fit_weights(subject.spec, subject.gguf, limits, _holding(options, subject)).budget_bytes is not None
 
 
 def _start_fastest(subject: Subject, name: str, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
@@ -260,7 +255,7 @@ def _held(
     subject: Subject, name: str, options: LoadOptions, limits: Limits
 ) -> tuple[Subject, Limits, LoadOptions, tuple[str, ...]]:
     """Limits with the weight placement on the cpu; drops the draft model or head if memory has no room for it too."""
-    holding, progress = _holding(options), options.progress
+    holding, progress = _holding(options, subject), options.progress
     if (head := HeadInFile.of(subject)) is not None:
         beside = head.need(options.device, limits, all_stay=False).beside_bytes
     else:
@@ -323,12 +318,12 @@ def _fitting(
         subject, limits, options, more = _held(subject, name, options, limits)
         require_weights_in_memory(name, limits)
         notices += more
-    elif _holding(options).ram_bytes is not None:
+    elif options.ram_bytes is not None:
         raise BadSetting(
             f"only the cpu reads weights from disk while it runs: use --device cpu with --ram, not {options.device}"
         )
     else:
-        sizes = memory_for_model(), _holding(options).n_sequences
+        sizes = memory_for_model(), options.parallel or options.n_sessions
         limits = limits_with_states(options.device, spec, tensors, limits, *sizes)
     if limits.stored is None:
         require_fit(subject.memory_need(options.device, limits), memory_for_model())
@@ -371,7 +366,6 @@ def _start(
         raise
     subject.release()
     notices += told + executor.notices + draft_notices + template.notices
-    notices += doubtful(options, executor.device, limits.n_context, trained)
     facts = ModelInfo(
         name=name,
         path=subject.file.path,
@@ -385,11 +379,10 @@ def _start(
         mode=options.mode,
         load_s=time.perf_counter() - started,
         resident_bytes=executor.resident_bytes,
-        notices=notices,
+        notices=notices + doubtful(options, executor.device, limits.n_context, trained),
         approximation=subject.approx,
         cores=shared_cores(workers, read_topology()),
         need=subject.memory_need(options.device, executor.limits),
-        reads_images=subject.projector is not None,
     )
     # a full successor table takes hundreds of passes, each of which would read from disk
     primes = options.history and limits.stored is None

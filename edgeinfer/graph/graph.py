@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from edgeinfer.graph.op import Op
-from edgeinfer.graph.operands import Buffer, LayerState, PagedKV, Weight
+from edgeinfer.graph.operands import Buffer, LayerState, PagedKV, Precision, Weight
 from edgeinfer.graph.ops.add_scaled import AddScaled
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.deep_rows import DeepRows
@@ -138,6 +138,15 @@ class ModelSpec:
                 stated.update((each.adapter, each.scale) for each in op.adapters)
         numbers = [*stated, *(buffer.adapter for buffer in self.buffers if buffer.adapter is not None)]
         return tuple(stated.get(number, 1.0) for number in range(1 + max(numbers, default=-1)))
+
+    def with_precision(self, precision: Precision) -> ModelSpec:
+        """The same model with products and attention of this precision."""
+
+        def changed(op: Op) -> Op:
+            return replace(op, precision=precision) if isinstance(op, MatMul | Attention) else op
+
+        stages = (replace(stage, ops=tuple(map(changed, stage.ops))) for stage in self.stages)
+        return replace(self, stages=tuple(stages))
 
     def without_adapters(self, unused: frozenset[int]) -> ModelSpec:
         """The same model without the ops of these LoRA adapters."""

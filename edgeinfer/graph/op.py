@@ -63,7 +63,8 @@ class BlockAttention:
 class AttentionHeads:
     """Attention of one layer: query heads, key/value heads, widths of keys and values, and the window, if any.
 
-    `blocks`: what blocks of a prompt attend to, if not to everything.
+    `blocks`: what blocks of a prompt attend to, if not to everything. Without `causal` tokens of a pass attend to those
+    after them too, within the window if there is one.
     """
 
     heads: int
@@ -72,6 +73,7 @@ class AttentionHeads:
     value_width: int
     window: int | None = None
     blocks: BlockAttention | None = None
+    causal: bool = True
 
     def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
         """Bytes of a cached token in this layer."""
@@ -93,6 +95,10 @@ class AttentionHeads:
 
     def multiply_adds(self, n_tokens: int, n_cached: int) -> float:
         """Multiply-adds of scores and value sums, for `n_tokens` consecutive tokens after `n_cached`."""
+        if not self.causal:
+            each = n_cached + n_tokens
+            each = each if self.window is None else min(each, 2 * self.window - 1)
+            return self.heads * (self.key_width + self.value_width) * n_tokens * each
         blocks = None if self.blocks is None or n_tokens < self.blocks.size else self.blocks
         most, seen = self.window if blocks is None else blocks.budget, _positions(n_tokens, n_cached, None)
         chosen = seen if most is None else _positions(n_tokens, n_cached, most)

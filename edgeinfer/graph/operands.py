@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal, TypeAlias
 
 MOST_STATE_BYTES = 256 << 20
 """Bytes for states and checkpoints, unless FEWEST_STATES need more."""
@@ -15,6 +16,15 @@ FEWEST_STATES = 8
 """Slots per sequence: its state, the state after the pass, and checkpoints of the last few hundred tokens."""
 SLOTS_IN_PASS = 2
 """Slots per sequence in a pass: the state before it and the state after it."""
+
+
+Precision: TypeAlias = Literal["highest", "high"]
+"""Of products of float32: as float32 are multiplied and added, or as sums of two bfloat16 are, if that is faster.
+
+The names are PyTorch's (`torch.set_float32_matmul_precision`). Errors of a "high" product are about 2^-16 of its size,
+and its bits depend on the instruction set, but neither on other tokens of the pass nor on the number of workers. For
+encoders, whose tokens are read once and never again.
+"""
 
 
 class Rows(Enum):
@@ -52,6 +62,17 @@ class RopePermutation:
 
 
 @dataclass(frozen=True, slots=True)
+class AxisPermutation:
+    """Row order of a projection whose heads rotate each half by an axis of its own, in half-split pairs.
+
+    The quarters of a head are first and second numbers of the pairs of columns, then of rows. After it they are those
+    of rows and columns, first ones, then second ones: one half-split `Rope` over two axes.
+    """
+
+    head_width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Every:
     """`width` rows out of each `step`, from a weight's first row on: one of several interleaved parts.
 
@@ -61,6 +82,9 @@ class Every:
     width: int
     step: int
     paired: bool = False
+
+
+RowOrder: TypeAlias = RopePermutation | AxisPermutation | Every
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +99,7 @@ class Weight:
     start: int
     stop: int
     columns: int
-    order: RopePermutation | Every | None = None
+    order: RowOrder | None = None
 
     @property
     def n_rows(self) -> int:

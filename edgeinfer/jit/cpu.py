@@ -22,7 +22,7 @@ import platformdirs
 
 from edgeinfer.temporary import temporary_path
 
-TILE_FEATURES = ("amx-tile", "amx-int8")
+TILE_FEATURES = ("amx-tile", "amx-int8", "amx-bf16")
 SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
 CPU_INFO = Path("/proc/cpuinfo")
 TRAITS = (

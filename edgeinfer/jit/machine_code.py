@@ -17,7 +17,7 @@ from edgeinfer.jit.code import CompiledFunction, Kernel, entry
 ASKED = {
     "x86_64": (
         *("avx2", "f16c", "fma", "avxvnni", "avx512f", "avx512bw", "avx512vnni", "avx512bf16"),
-        *("avx512fp16", "amx-tile", "amx-int8"),
+        *("avx512fp16", "amx-tile", "amx-int8", "amx-bf16"),
     ),
     "aarch64": ("neon", "dotprod", "fullfp16", "i8mm", "bf16"),
 }

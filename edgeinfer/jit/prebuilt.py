@@ -74,7 +74,7 @@ TARGETS: Mapping[str, CodeTarget] = MappingProxyType(
     {
         target.name: target
         for target in (
-            CodeTarget("amx", "x86_64", "amx", "x86-64-v4", (*V4, "avx512vnni", "amx-tile", "amx-int8")),
+            CodeTarget("amx", "x86_64", "amx", "x86-64-v4", (*V4, "avx512vnni", "amx-tile", "amx-int8", "amx-bf16")),
             CodeTarget("avx512fp16", "x86_64", "avx512fp16", "x86-64-v4", (*V4, "avx512vnni", "avx512fp16")),
             CodeTarget("avx512vnni", "x86_64", "avx512vnni", "x86-64-v4", (*V4, "avx512vnni")),
             CodeTarget("avxvnni", "x86_64", "avxvnni", "x86-64-v3", (*V3, "avxvnni")),

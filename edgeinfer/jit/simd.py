@@ -15,6 +15,7 @@ from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
 from edgeinfer.jit import curves, emit
+from edgeinfer.jit.targets import target
 
 IS_ARM = platform.machine().lower() in {"arm64", "aarch64"}
 
@@ -351,6 +352,17 @@ def stack_space(typing_context, n_bytes):
         return builder.ptrtoint(space, emit.I64)
 
     return types.intp(n_bytes), generate
+
+
+@intrinsic(prefer_literal=True)
+def many_registers(typing_context, isa_name):
+    """Whether a tile may hold 32 vectors; a constant where it is used."""
+    found = target(isa_name.literal_value).vectors >= 32
+
+    def generate(context, builder, signature, values):
+        return context.get_constant(types.boolean, found)
+
+    return types.boolean(isa_name), generate
 
 
 def record_at(kind):

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from edgeinfer.errors import BadGGUF
-from edgeinfer.graph.operands import Every, RopePermutation, Weight
+from edgeinfer.graph.operands import RowOrder, Weight
 from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.models.gguf.adapter import TRANSPOSED
 
@@ -114,7 +114,7 @@ class Hyperparameters:
         name: str,
         shape: tuple[int, int],
         rows: tuple[int, int] | None = None,
-        order: RopePermutation | Every | None = None,
+        order: RowOrder | None = None,
     ) -> Weight:
         """Rows `start:stop` (None: all) of the 2-D tensor `name`. Raises BadGGUF if it is missing or not `shape`."""
         self._check(name, shape)
@@ -167,14 +167,14 @@ class Hyperparameters:
         return Weight(name, 0, 1, length)
 
     def vector(
-        self, name: str, length: int, rows: tuple[int, int] | None = None, order: RopePermutation | Every | None = None
+        self, name: str, length: int, rows: tuple[int, int] | None = None, order: RowOrder | None = None
     ) -> Weight:
         """Elements `start:stop` (None: all) of the 1-D tensor `name`. Raises BadGGUF as `matrix` does."""
         self._check(name, (length,))
         start, stop = rows or (0, length)
         return Weight(name, start, stop, 1, order)
 
-    def table(self, name: str, shape: tuple[int, int], order: RopePermutation | Every | None = None) -> Weight:
+    def table(self, name: str, shape: tuple[int, int], order: RowOrder | None = None) -> Weight:
         """All numbers of the 2-D tensor `name` as one vector. Raises BadGGUF as `matrix` does."""
         self._check(name, shape)
         return Weight(name, 0, shape[0] * shape[1], 1, order)
@@ -186,7 +186,7 @@ class Hyperparameters:
         return Weight(name, 0, count, 1)
 
     def bias(
-        self, name: str, length: int, rows: tuple[int, int] | None = None, order: RopePermutation | Every | None = None
+        self, name: str, length: int, rows: tuple[int, int] | None = None, order: RowOrder | None = None
     ) -> Weight | None:
         """Like `vector`, or None if the file has no such tensor."""
         return self.vector(name, length, rows, order) if name in self.tensors else None

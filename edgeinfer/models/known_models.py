@@ -1,7 +1,7 @@
 """Models known by a short name: where they are, how large, and what they are good at.
 
-In: `known_models.toml`. Out: `KnownModel`s. Whether a model can be opened is asked of the architectures, not of the
-list. Touches no network.
+In: `known_models.toml`. Out: `KnownModel`s. Whether a model can be opened, and whether it reads images, is asked of the
+architectures and of the projector types, not of the list. Touches no network.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ FILE = Path(__file__).with_name("known_models.toml")
 GIGA = 1e9
 Task = Literal["chat", "code", "embed", "vision"]
 TASKS: tuple[Task, ...] = get_args(Task)
-ANSWERED: tuple[Task, ...] = ("chat", "code", "embed")
-"""Tasks that the engine does: it reads no images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,8 @@ class KnownModel:
 
     `width`: of the residual stream; `kv_numbers`: keys and values of a token in all layers that keep every position,
     `window_numbers` in those that keep `window` positions and some more. `quants`: bytes of the files, the usual quant
-    first. `rank`: how good its answers are, by judgement.
+    first. `projector`: type of the file with which it reads images, "" for none, of `projector_bytes`. `rank`: how good
+    its answers are, by judgement.
     """
 
     name: str
@@ -50,6 +49,23 @@ class KnownModel:
     good_at: str
     licence: str
     rank: int
+    projector: str = ""
+    projector_bytes: int = 0
+
+    @property
+    def sees(self) -> bool:
+        """Whether edgeinfer reads images with it."""
+        from edgeinfer.models.projectors import is_known
+
+        return self.opens and bool(self.projector) and is_known(self.projector)
+
+    def does(self, task: Task) -> bool:
+        """Whether edgeinfer does a task with it."""
+        return task in self.tasks and (self.sees if task == "vision" else self.opens)
+
+    def download_bytes(self, quant: str) -> int:
+        """Bytes of what is pulled: the model and its projector."""
+        return self.quants[quant] + self.projector_bytes
 
     @property
     def active_share(self) -> float:
@@ -111,7 +127,7 @@ def _bare(name: str) -> str:
 
 
 def _model(name: str, fields: Mapping[str, Any]) -> KnownModel:
-    n_params = round(fields["parameters"] * GIGA)
+    n_params, projector = round(fields["parameters"] * GIGA), fields.get("projector", {})
     return KnownModel(
         name=name,
         source=fields["source"],
@@ -129,4 +145,6 @@ def _model(name: str, fields: Mapping[str, Any]) -> KnownModel:
         good_at=fields["good_at"],
         licence=fields["licence"],
         rank=fields["rank"],
+        projector=projector.get("type", ""),
+        projector_bytes=round(projector.get("size", 0) * GIGA),
     )

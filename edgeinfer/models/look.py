@@ -5,16 +5,18 @@ In: a source's text. Out: `HeaderLook`, or why there is none. Stores nothing on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import BadGGUF, EdgeInferError
 from edgeinfer.models.delivery import ListedModel, Pull
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.download.policy import DownloadPolicy, silent
 from edgeinfer.models.file_facts import quant_name
 from edgeinfer.models.file_names import quant_of
 from edgeinfer.models.gguf import Header
+from edgeinfer.models.model_projectors import projectors_of
 from edgeinfer.models.sources import SOURCES, parse_source
 from edgeinfer.temporary import temporary_folder
 
@@ -68,8 +70,16 @@ def look(source: str, policy: DownloadPolicy | None = None) -> HeaderLook:
         except _Seen as seen:
             name, text = claimed[-1] if claimed else (source, source)
             return HeaderLook(name, text, seen.header, seen.nbytes)
-        nbytes = sum(file.nbytes for file in delivery.files)
-        return HeaderLook(delivery.name, delivery.source, file_header(delivery.files[0].path), nbytes)
+        nbytes, path = sum(file.nbytes for file in delivery.files), delivery.files[0].path
+        return HeaderLook(delivery.name, delivery.source, _with_projector(file_header(path), path), nbytes)
+
+
+def _with_projector(header: Header, path: Path) -> Header:
+    """The header of a file that is here, with that of the projector beside it, if there is one."""
+    for beside in projectors_of(path)[:1]:
+        with suppress(BadGGUF):
+            return replace(header, projector=file_header(beside))
+    return header
 
 
 def listed(source: str, policy: DownloadPolicy | None = None) -> tuple[ListedModel, ...]:

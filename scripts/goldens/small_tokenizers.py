@@ -154,11 +154,14 @@ def pieces(*, prefix: bool, marks: tuple[str, ...] = ()) -> Kind:
     return Kind(write)
 
 
-def spaced() -> Kind:
-    """Gemma 4's kind: merges of letters and of spaces written as a letter, with byte fallback."""
+def spaced(marks: tuple[str, ...] = ()) -> Kind:
+    """Gemma 4's kind: merges of letters and of spaces written as a letter, with byte fallback.
+
+    `marks`: further special tokens, from id 4 on.
+    """
 
     def write(folder: Path) -> Encode:
-        control = ["<pad>", "<eos>", "<bos>", "<unk>"]
+        control = ["<pad>", "<eos>", "<bos>", "<unk>", *marks]
         merges = [("t", "h"), ("th", "e"), ("▁", "the"), ("a", "t"), ("c", "at"), ("▁", "cat"), ("▁", "▁")]
         tokens = [*control, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdefghijklmnopqrstuvwxyz012"]
         tokens += ["".join(merge) for merge in merges]
@@ -170,7 +173,7 @@ def spaced() -> Kind:
         core.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 2)])
         core.add_special_tokens([AddedToken(token, special=True) for token in control])
         names = ("pad_token", "eos_token", "bos_token", "unk_token")
-        return _saved(core, folder, **dict(zip(names, control, strict=True)))
+        return _saved(core, folder, **dict(zip(names, control, strict=False)))
 
     return Kind(write)
 

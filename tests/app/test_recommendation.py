@@ -21,7 +21,7 @@ from edgeinfer.app.catalogue.recommendation import (
 from edgeinfer.app.catalogue.words import fit_text
 from edgeinfer.app.cli import main
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.known_models import ANSWERED, KnownModel, Task, known_models
+from edgeinfer.models.known_models import TASKS, KnownModel, Task, known_models
 from edgeinfer.models.store import ModelStore
 from edgeinfer.scheduling.machine.catalogue import machine_names, machine_profile
 
@@ -38,7 +38,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 @pytest.mark.parametrize("machine", machine_names())
-@pytest.mark.parametrize("task", ANSWERED)
+@pytest.mark.parametrize("task", TASKS)
 def test_what_is_recommended_opens_fits_and_is_fast(machine: str, task: Task) -> None:
     for memory in (1, 8, 64):
         found = recommended(task, memory * GIB, machine_profile(machine))
@@ -66,6 +66,22 @@ def test_an_architecture_that_is_not_there_is_not_recommended(monkeypatch: pytes
     names = {"strange": strange, "qwen3-4b": models["qwen3-4b"]}
     monkeypatch.setattr("edgeinfer.app.catalogue.recommendation.known_models", lambda: names)
     assert [each.model.name for each in judged("chat", 64 * GIB, LAPTOP)] == ["qwen3-4b"]
+
+
+def test_models_whose_projector_does_not_open_are_not_recommended_for_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = known_models()["qwen3-vl-2b"]
+    strange = replace(model, name="strange", projector="strange")
+    names = {"strange": strange, "qwen3-vl-2b": model}
+    monkeypatch.setattr("edgeinfer.app.catalogue.recommendation.known_models", lambda: names)
+    assert [each.model.name for each in judged("vision", 64 * GIB, LAPTOP)] == ["qwen3-vl-2b"]
+    assert {each.model.name for each in judged("chat", 64 * GIB, LAPTOP)} == {"strange", "qwen3-vl-2b"}
+
+
+def test_an_encoder_takes_memory() -> None:
+    model = known_models()["gemma-3-4b"]
+    need, blind = known_need(model, "Q4_K_M"), known_need(replace(model, projector=""), "Q4_K_M")
+    assert need.encoder_bytes == need.weight_bytes - blind.weight_bytes == model.projector_bytes
+    assert need.total_bytes - blind.total_bytes > model.projector_bytes
 
 
 def test_a_mixture_is_as_fast_as_its_active_part_and_dense_models_of_its_size_are_left_out() -> None:
@@ -163,9 +179,11 @@ def test_the_command_lists_them(home: Path, capsys: pytest.CaptureFixture[str]) 
     words = {each["name"]: each["fit"] for each in json.loads(out)["models"]}
     assert words.keys() >= {"smollm2-135m", "gpt-oss-120b"}
     assert set(words.values()) <= {"fits", "from disk", "too large"}
-    code, out, err = run(capsys, "models", "--task", "vision")
-    assert (code, out) == (0, "")
-    assert "reads no images" in err
+    code, out, err = run(capsys, "models", "--task", "vision", "--all", "--json")
+    seeing = {each["name"]: each for each in json.loads(out)["models"]}
+    assert all(each["reads_images"] for each in seeing.values())
+    smallest, known = seeing["smolvlm-256m"], known_models()["smolvlm-256m"]
+    assert smallest["size_bytes"] == known.quants["Q8_0"] + smallest["projector_bytes"]
     code, out, err = run(capsys, "models", "--task", "cooking")
     assert code != 0
     assert "choose from chat, code, embed, vision" in err

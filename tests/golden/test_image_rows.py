@@ -15,7 +15,7 @@ from edgeinfer.engine.vision.open_encoder import OpenEncoder
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.projector_file import ProjectorFile, open_projector
-from edgeinfer.models.projectors import PROJECTORS
+from edgeinfer.models.projectors import PROJECTORS, TYPE_KEYS
 from tests.golden.goldens import DATA
 
 VISION = DATA / "vision"
@@ -79,6 +79,6 @@ def test_every_projector_type_has_a_golden_file() -> None:
     types = set()
     for each in NAMES:
         with GGUFFile.open(VISION / f"mmproj-{each}.gguf") as file:
-            types.add(file.metadata.text("clip.projector_type"))
+            types |= {file.metadata.text(key) for key in TYPE_KEYS if key in file.metadata}
     for key, projector in PROJECTORS.entries().items():
         assert types & {key, *projector.aliases}, key

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Device, DeviceOptions, open_device
+from edgeinfer.backends.base import Device, DeviceOptions, Limits, open_device
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.backends.weights import matrix
 from edgeinfer.engine.run.executor import Executor
@@ -19,6 +19,7 @@ from edgeinfer.errors import ContextOverflow, UnsupportedModel
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.step import InputRows, join, same_axes
 from edgeinfer.models.load import open_model
+from tests.golden.goldens import distance
 from tests.golden.row_goldens import AXED, LIMITS, NAMES, WHOLE, RowGolden, RowText, executor, feed, read
 
 TOLERANCES = {"reference": 1e-5, "cpu": 2e-3}
@@ -145,6 +146,21 @@ def test_an_image_and_drafts_of_other_texts_in_one_pass_keep_their_bits(cpu: Dev
             assert logits[first : first + 6].tobytes() == alone.tobytes()
             rows = np.delete(logits, range(first, first + 6), axis=0)
             assert rows.tobytes() == read(opened, text)[10:57].tobytes()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_image_over_many_pages_is_as_on_the_reference(cpu: Device, name: str) -> None:
+    golden, random = RowGolden.read(name), np.random.default_rng(6)
+    tokens, n_rows, limits = random.integers(0, 200, 300).astype(np.int32), 230, Limits(512, 16, 320, 320)
+    tokens[20 : 20 + n_rows] = -1
+    rows = golden.text.rows[random.integers(0, len(golden.text.rows), n_rows)]
+    text, found = RowText(tokens, rows, None, ((20, 20 + n_rows),)), []
+    for device in (ReferenceDevice(), cpu):
+        with executor(device, golden.model, limits=limits) as opened:
+            found.append(read(opened, text))
+            parts = read(opened, text, [5, 20, 250, 251])
+            assert device.name != "cpu" or parts.tobytes() == found[-1].tobytes()
+    assert distance(found[1], found[0]) < TOLERANCES["cpu"]
 
 
 @pytest.mark.parametrize("name", WHOLE)

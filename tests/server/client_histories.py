@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from edgeinfer.app.server.anthropic_schemas import MessagesRequest
-from edgeinfer.app.server.requests import ChatRequest, messages_of
+from edgeinfer.app.server.message_contents import messages_of
+from edgeinfer.app.server.requests import ChatRequest
 from edgeinfer.app.server.responses_schemas import ResponseRequest
 from scripts.clients.compact_histories import RecordedRequest, recorded_requests
 

@@ -260,7 +260,10 @@ def test_keys_and_errors(tiny: Path) -> None:
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "bash_20250124"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
         ({"thread": {"type": "create"}}, "thread"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}]}, "image input"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}]},
+            "content[0].source",
+        ),
     ],
 )
 def test_what_cannot_be_met_is_refused_by_name(server: Running, change: dict[str, Any], named: str) -> None:

@@ -12,7 +12,8 @@ from edgeinfer.app.server import streaming
 from edgeinfer.app.server.anthropic_schemas import MessagesRequest
 from edgeinfer.app.server.anthropic_stream import ANTHROPIC
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.app.server.requests import ChatRequest, chat_options, messages_of
+from edgeinfer.app.server.message_contents import messages_of
+from edgeinfer.app.server.requests import ChatRequest, chat_options
 from tests.server.conftest import written
 
 ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}

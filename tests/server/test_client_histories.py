@@ -16,7 +16,8 @@ import httpx
 import jsonschema
 import pytest
 
-from edgeinfer.app.server.requests import ChatRequest, messages_of
+from edgeinfer.app.server.message_contents import messages_of
+from edgeinfer.app.server.requests import ChatRequest
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.models.text.template_choice import built_in, built_in_names

@@ -107,6 +107,9 @@ def only(presets: Presets) -> Preset:
         ("reasoning-budget = -1", "max_thought_tokens", None),
         ("threads = -1", "threads", None),
         ("predict = 7", "max_tokens", 7),
+        ("mmproj = /models/mmproj.gguf", "mmproj", "/models/mmproj.gguf"),
+        ("mmproj-auto = off", "mmproj", "off"),
+        ("no-mmproj = true", "mmproj", "off"),
         ("seed=5;x", "seed", 5),
     ],
 )

@@ -14,10 +14,11 @@ import pytest
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.message_contents import messages_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_schemas import OllamaChatRequest, OllamaMessage
 from edgeinfer.app.server.ollama_wire import lines
-from edgeinfer.app.server.requests import ChatRequest, messages_of
+from edgeinfer.app.server.requests import ChatRequest
 from edgeinfer.models.text import ChatTemplate
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import UNENCRYPTED, Running, served, written

@@ -11,7 +11,7 @@ import pytest
 
 from edgeinfer.app.chat.attachments import attach
 from edgeinfer.app.server.listening import ServerOptions
-from edgeinfer.app.server.requests import one_text
+from edgeinfer.app.server.message_contents import one_text
 from edgeinfer.app.sessions.conversation import with_attachments
 from edgeinfer.app.sessions.importing import chat_of_json
 from edgeinfer.app.sessions.records import Attachment
@@ -136,7 +136,12 @@ def test_a_long_text_that_is_pasted_becomes_a_file(page: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "told"),
     [
-        ("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0", "photo.png is not text; only text files can be attached"),
+        (
+            "photo.png",
+            b"\x89PNG\r\n\x1a\n\0\0\0",
+            "photo.png is an image, and this model reads text alone; choose a model that sees",
+        ),
+        ("data.bin", b"\0\1\2", "data.bin is not text; only text files can be attached"),
         ("big.txt", b"x" * 1_000_001, "big.txt has 1.0 MB, and a file may have 1.0 MB; attach a part of it"),
     ],
 )

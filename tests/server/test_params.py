@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.server.requests import ChatMessage, messages_of
+from edgeinfer.app.server.message_contents import messages_of
+from edgeinfer.app.server.requests import ChatMessage
 from edgeinfer.models.text import ChatTemplate
 from tests.server.conftest import Running, served
 

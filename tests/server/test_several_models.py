@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import httpx
 import openai
 import pytest
 
+import edgeinfer
 from edgeinfer.app.server.model_memory import planned_need
 from edgeinfer.app.server.presets import Presets, read_presets
 from edgeinfer.app.server.streaming import LOOK_S
@@ -27,6 +28,7 @@ from edgeinfer.settings import load_settings
 from tests.adapter_files import write_adapter
 from tests.conftest import write_tiny_llama
 from tests.file_server import Served, serving
+from tests.golden.goldens import DATA
 from tests.server.conftest import Running, served
 from tests.server.test_sidecar import OPEN, started
 from tests.waiting import until
@@ -194,6 +196,21 @@ def test_the_least_recently_used_makes_room_in_memory(folder: Path) -> None:
         assert (loaded["event"], loaded["data"]["info"]["n_ctx"]) == ("model_status", 512)
         told = [each["data"]["progress"] for each in heard.events if each["data"].get("progress")]
         assert all(each["current"] in each["stages"] for each in told)
+
+
+def test_the_encoder_of_images_counts(tmp_path: Path) -> None:
+    for name in ("idefics3.gguf", "mmproj-idefics3.gguf"):
+        (tmp_path / name).write_bytes((DATA / "vision" / name).read_bytes())
+    model, load = path_model(tmp_path / "idefics3.gguf"), LoadOptions(n_context=256)
+    need, blind = planned_need(model, load), planned_need(model, replace(load, mmproj="off"))
+    assert need is not None
+    assert blind is not None
+    assert need.encoder_bytes == need.weight_bytes - blind.weight_bytes > blind.encoder_bytes == 0
+    with edgeinfer.load(tmp_path / "idefics3.gguf", n_context=256) as llm:
+        assert llm.info.need.total_bytes == need.total_bytes
+    small = planned_need(model, replace(load, ram_bytes=4096))
+    assert small is not None
+    assert small.weight_bytes == 4096 + need.encoder_bytes
 
 
 def test_a_model_that_never_fits_is_refused_in_words_and_closes_none(folder: Path) -> None:

@@ -195,7 +195,7 @@ class Catalogue:
         with self._lock:
             self._known |= {each.source: each for each in found}
         return tuple(
-            ModelEntry(each.pull_name, each.source, each.quant, each.model.quants[each.quant]) for each in found
+            ModelEntry(each.pull_name, each.source, each.quant, each.model.download_bytes(each.quant)) for each in found
         )
 
     def look(self, entry: ModelEntry) -> HeaderLook:
@@ -277,11 +277,16 @@ class Catalogue:
         if seen.n_files > 1:
             note = f"judged by its size: the first of its {seen.n_files} files does not list all tensors"
             return by_size(seen.nbytes, n_context or CTX_CAP, available, note)
-        return forecast_of(seen.header, seen.nbytes, n_context, profile=profile, kv=self._kv, available_bytes=available)
+        from edgeinfer.engine.opening.seeing import fetched_projector
+
+        how, projector = (seen.header, seen.nbytes, n_context), fetched_projector(seen.header)
+        return forecast_of(*how, profile=profile, kv=self._kv, available_bytes=available, projector=projector)
 
     def _of_local(self, entry: ModelEntry, n_context: int | None, profile: Profile | None, available: int) -> Forecast:
         from edgeinfer.app.plans.measured import SpeedLog
+        from edgeinfer.engine.opening.seeing import projector_facts
         from edgeinfer.engine.run.executor import AUTO_DEVICE
+        from edgeinfer.load_options import LoadOptions
         from edgeinfer.models.decoder_folder import is_decoder_folder
         from edgeinfer.models.file_facts import fingerprint
         from edgeinfer.models.gguf import GGUFFile
@@ -292,6 +297,7 @@ class Catalogue:
             return by_size(entry.nbytes or 0, n_context or CTX_CAP, available, note)
         with GGUFFile.open(entry.path) as file:
             known = fingerprint(file)
+            projector, _ = projector_facts(entry.path, file, LoadOptions(), entry.source)
             found = forecast_of(
                 file,
                 entry.nbytes or 0,
@@ -301,6 +307,7 @@ class Catalogue:
                 available_bytes=available,
                 fingerprint=known,
                 measured=SpeedLog().find(known, AUTO_DEVICE, self._threads or len(usable_cores()), self._kv),
+                projector=projector,
             )
         return replace(found, note=entry.notice or found.note)
 

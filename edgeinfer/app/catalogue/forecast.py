@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from edgeinfer.app.plans.fit import ReadHeader
     from edgeinfer.app.plans.planning import Planned
     from edgeinfer.graph.graph import ModelSpec
+    from edgeinfer.models.projector_file import ProjectorFacts
     from edgeinfer.scheduling.cost.work import ModelWork
     from edgeinfer.scheduling.machine.profile import Profile
     from edgeinfer.scheduling.offload.streaming import StreamedModel
@@ -111,15 +112,19 @@ def forecast_of(
     available_bytes: int | None = None,
     fingerprint: str | None = None,
     measured: MeasuredSpeeds | None = None,
+    projector: ProjectorFacts | None = None,
 ) -> Forecast:
-    """Forecast a model on the CPU. `fingerprint`: of a local model, whose earlier runs are taken into account."""
+    """Forecast a model on the CPU. `fingerprint`: of a local model, whose earlier runs are taken into account.
+
+    `projector`: with which it reads images.
+    """
     from edgeinfer.app.plans.fit import plan_for
     from edgeinfer.engine.kv.limits import memory_for_model
     from edgeinfer.settings import CTX_CAP
 
     available = memory_for_model() if available_bytes is None else available_bytes
     try:
-        spec, plan = plan_for(file, device="cpu", n_context=n_context, kv=kv)
+        spec, plan = plan_for(file, device="cpu", n_context=n_context, kv=kv, projector=projector)
     except EdgeInferError as error:
         found = by_size(nbytes, n_context or CTX_CAP, available, str(error))
         return _described(replace(found, fits=False) if isinstance(error, UnsupportedModel) else found, file, 0)
@@ -137,7 +142,7 @@ def forecast_of(
         draft_bytes=plan.need.draft_bytes,
     )
     try:
-        found = _predicted(found, spec, file, profile, kv, fingerprint)
+        found = _predicted(found, spec, file, profile, kv, fingerprint, projector)
     except DoesNotFit as refusal:
         found = replace(found, fits=False, note=str(refusal))
     names = {weight.tensor for weight in spec.weights()}
@@ -156,22 +161,24 @@ def _predicted(
     profile: Profile | None,
     kv: KVKind,
     fingerprint: str | None,
+    projector: ProjectorFacts | None,
 ) -> Forecast:
     """Add which weights stay in memory, and the rates if the machine is measured. Raises DoesNotFit."""
     from edgeinfer.app.plans.planning import PlanRequest, plan_model, plan_streamed
-    from edgeinfer.engine.kv.limits import limits_for, memory_need
+    from edgeinfer.engine.kv.limits import encoder_bytes, limits_for, memory_need, with_encoder
     from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
     from edgeinfer.scheduling.cost.work import work_of
 
     disk = None if profile is None else profile.disk
     name = file.metadata.text("general.name", "the model")
     limits = limits_for(found.n_context, kv=kv, spec=spec)
-    kept, limits = planned_weights(spec, file, name, limits, WeightBudget(), disk, found.available_bytes, fingerprint)
+    holding = WeightBudget(encoder_bytes=encoder_bytes("cpu", projector))
+    kept, limits = planned_weights(spec, file, name, limits, holding, disk, found.available_bytes, fingerprint)
     need = memory_need("cpu", spec, file.tensors, limits)
+    need = need if kept is None else replace(need, weight_bytes=kept.held_bytes)
+    need = need if projector is None else with_encoder(need, "cpu", projector)
     if kept is None:
         require_fit(need, found.available_bytes)
-    else:
-        need = replace(need, weight_bytes=kept.held_bytes)
     found = replace(
         found,
         ram_bytes=need.total_bytes,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.catalogue.forecast import QUICKLY_MEASURED, Forecast
-from edgeinfer.models.known_models import ANSWERED, KnownModel, Task, known_models
+from edgeinfer.models.known_models import KnownModel, Task, known_models
 from edgeinfer.scheduling.cost.memory import MemoryNeed, missing_bytes
 from edgeinfer.settings import CTX_CAP
 from edgeinfer.text_values import size_text
@@ -33,7 +33,8 @@ LAYER_OPS, LAYER_VECTORS = 14, 12
 """Ops of a usual layer, and vectors of the model's width that they write."""
 DISK_BYTES_S = 1e9
 """What a disk is thought to read where it was not measured: less than an NVMe drive does, more than SATA."""
-NO_IMAGES = "edgeinfer reads no images yet; models that see are listed with --task chat, for their text part"
+ENCODER_BUFFER_BYTES = 300_000_000
+"""Working buffers of image encoders of some hundred million weights, for an image of four thousand patches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,9 @@ def recommended(task: Task, available_bytes: int, profile: Profile) -> tuple[Rec
 def judged(task: Task, available_bytes: int, profile: Profile) -> tuple[Recommendation, ...]:
     """All known models for a task that open: first those in memory, then those from disk, then those too large.
 
-    Each at its usual quant, or at a smaller one if only that fits. Empty for a task that edgeinfer does not do.
+    Each at its usual quant, or at a smaller one if only that fits. Of models that see, those whose projectors open.
     """
-    if task not in ANSWERED:
-        return ()
-    models = (model for model in known_models().values() if task in model.tasks and model.opens)
+    models = (model for model in known_models().values() if model.does(task))
     found = (_at_best_quant(model, available_bytes, profile) for model in models)
     return tuple(sorted(found, key=lambda each: each._order))
 
@@ -100,7 +99,7 @@ def known_forecast(
 
     need = known_need(model, quant, n_context)
     room = weight_room(need, model, available_bytes)
-    read_bytes = int(need.weight_bytes * model.active_share * (1 - room / need.weight_bytes))
+    read_bytes = int((need.weight_bytes - room) * model.active_share)
     disk_s = read_bytes / _disk_bytes_s(profile) if read_bytes else 0.0
     fits = room > 0 and disk_s <= LONGEST_TOKEN_S
     seconds = max(disk_s, _token_s(profile, work_of_known(model, quant)))
@@ -126,13 +125,13 @@ def known_forecast(
 
 
 def known_need(model: KnownModel, quant: str, n_context: int | None = None) -> MemoryNeed:
-    """The memory that a known model takes at a context, by default that of new chats."""
+    """The memory that a known model takes at a context, by default that of new chats; with its image encoder."""
     from edgeinfer.engine.kv.limits import positions_behind
 
     n_context = min(n_context or CTX_CAP, model.n_context)
     n_in_window = min(n_context, model.window + PASS_TOKENS + positions_behind(n_context))
     whole, windows = (KV_BYTES * numbers for numbers in (model.kv_numbers, model.window_numbers))
-    return MemoryNeed(
+    need = MemoryNeed(
         int(model.quants[quant] * PACKED_SHARE),
         whole,
         whole * n_context + windows * n_in_window,
@@ -140,12 +139,15 @@ def known_need(model: KnownModel, quant: str, n_context: int | None = None) -> M
         n_context,
         window_bytes=windows * n_in_window,
     )
+    if not model.sees:
+        return need
+    return need.with_encoder(MemoryNeed(model.projector_bytes, 0, 0, ENCODER_BUFFER_BYTES, n_context))
 
 
 def weight_room(need: MemoryNeed, model: KnownModel, available_bytes: int) -> int:
     """The bytes of weights that memory has room for; 0 if that is too little to read the others from disk."""
     room = need.weight_bytes - missing_bytes(need, available_bytes)
-    passing = PASSING_LAYERS * need.weight_bytes // model.n_layers
+    passing = need.encoder_bytes + PASSING_LAYERS * (need.weight_bytes - need.encoder_bytes) // model.n_layers
     return room if room >= min(need.weight_bytes, passing) else 0
 
 

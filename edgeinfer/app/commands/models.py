@@ -111,18 +111,18 @@ def _recommend(wanted: str, *, all_known: bool, as_json: bool) -> None:
     """Raises BadSetting for an unknown task."""
     from edgeinfer.app.catalogue.catalogue import MOST_RECOMMENDED
     from edgeinfer.app.catalogue.forecast import QUICKLY_MEASURED
-    from edgeinfer.app.catalogue.recommendation import NO_IMAGES, judged
+    from edgeinfer.app.catalogue.recommendation import judged
     from edgeinfer.app.plans.measured import kept_or_quick_profile
     from edgeinfer.engine.kv.limits import memory_for_model
-    from edgeinfer.models.known_models import ANSWERED, TASKS
+    from edgeinfer.models.known_models import TASKS
 
     task = next((each for each in TASKS if each == wanted), None)
     if task is None:
         raise BadSetting(f"--task cannot be {wanted!r}; choose from {', '.join(TASKS)}")
     available, profile = memory_for_model(), kept_or_quick_profile()
     found = [each for each in judged(task, available, profile) if all_known or each.is_fast]
-    note = NO_IMAGES if task not in ANSWERED else QUICKLY_MEASURED if profile.assumptions else ""
-    if task in ANSWERED and (others := profile.used_by_others):
+    note = QUICKLY_MEASURED if profile.assumptions else ""
+    if others := profile.used_by_others:
         note += (
             f"{'; ' if note else ''}others used {100 * others:.0f} % of the machine meanwhile: speeds may be too low"
         )
@@ -140,7 +140,7 @@ def _show_advice(found: Sequence[Recommendation], available_bytes: int, note: st
     rows = [
         (
             each.pull_name,
-            size_text(each.model.quants[each.quant]),
+            size_text(each.model.download_bytes(each.quant)),
             fit_text(each.forecast),
             rate_word(each.forecast),
             context_word(each.model.n_context),
@@ -170,7 +170,9 @@ def _advice(found: Recommendation) -> dict[str, object]:
         "name": found.pull_name,
         "source": found.source,
         "quant": found.quant,
-        "size_bytes": model.quants[found.quant],
+        "size_bytes": model.download_bytes(found.quant),
+        "projector_bytes": model.projector_bytes,
+        "reads_images": model.sees,
         "arch": model.architecture,
         "n_params": model.n_params,
         "n_context": model.n_context,

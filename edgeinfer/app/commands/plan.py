@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from edgeinfer.app.plans.fit import Fit
+    from edgeinfer.app.plans.images import FoundProjector
     from edgeinfer.app.plans.planning import Planned, PlanRequest
     from edgeinfer.app.plans.record import PlannedModel
     from edgeinfer.errors import DoesNotFit
@@ -65,7 +66,7 @@ class PlanFlags:
 
 
 @takes_settings(
-    *("model", "ctx", "device", "kv", "kv_ram", "threads", "cores", "approx", "lora"),
+    *("model", "ctx", "device", "kv", "kv_ram", "threads", "cores", "approx", "lora", "mmproj"),
     *("spec", "draft_from", "self_draft"),
 )
 def plan(
@@ -148,6 +149,8 @@ class _PlanOutput:
 
 def _show(local: LocalModel, settings: Settings, machine: str | None, asked: PlanRequest, how: _PlanOutput) -> None:
     """Plan and print. Raises DoesNotFit, after it has said what it knows."""
+    from edgeinfer.app.plans.images import found_projector
+    from edgeinfer.app.plans.measured import device_found
     from edgeinfer.app.plans.streamed import may_be_found
     from edgeinfer.app.plans.text import model_lines
     from edgeinfer.engine.run.executor import AUTO_DEVICE
@@ -156,17 +159,18 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Pla
     from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
     with GGUFFile.open(local.path, settings.load.adapters) as file:
+        projector, settings = found_projector(file, local, settings)
         is_found = machine is None and settings.load.device == "auto"
         if is_found:
             is_found = may_be_found(file, settings, asked)
-            settings = _on(_device_found(file, settings) if is_found else AUTO_DEVICE, settings)
+            settings = _on(device_found(file, settings.load) if is_found else AUTO_DEVICE, settings)
         try:
-            plans = _plans(local.name, file, settings, machine, asked)
+            plans = _plans(local.name, file, projector, settings, machine, asked)
         except (DeviceUnavailable, DeviceFailed):
             if not is_found or settings.load.device == AUTO_DEVICE:
                 raise
             settings = _on(AUTO_DEVICE, settings)  # as run does where the device that won cannot run
-            plans = _plans(local.name, file, settings, machine, asked)
+            plans = _plans(local.name, file, projector, settings, machine, asked)
         is_whole = machine is None and plans.here.kept is None
         speeds = _measured(file, settings, plans.here, plans.planned) if is_whole else MeasuredSpeeds()
     shown, refusal = None if machine else plans.here, plans.refusal
@@ -196,14 +200,21 @@ class _Plans:
     fit: Fit
 
 
-def _plans(name: str, file: GGUFFile, settings: Settings, machine: str | None, asked: PlanRequest) -> _Plans:
+def _plans(
+    name: str,
+    file: GGUFFile,
+    projector: FoundProjector,
+    settings: Settings,
+    machine: str | None,
+    asked: PlanRequest,
+) -> _Plans:
     """Plan for this machine or another one."""
     from edgeinfer.app.plans.fit import Fit
     from edgeinfer.app.plans.streamed import fit_there, held_here, planned_there
     from edgeinfer.engine.kv.limits import memory_for_model
     from edgeinfer.errors import DoesNotFit
 
-    facts, here = _facts(file, settings)
+    facts, here = _facts(file, projector, settings)
     asked, whole = replace(asked, n_context=here.need.n_context), here.need
     profile = None if machine is None else _machine(machine, asked)
     available = memory_for_model() if profile is None else profile.cpu.memory_bytes
@@ -211,7 +222,7 @@ def _plans(name: str, file: GGUFFile, settings: Settings, machine: str | None, a
         if profile is not None:
             planned = planned_there(profile, name, file, facts, asked)
             return _Plans(facts, here, planned, None, fit_there(whole, planned, asked))
-        here, asked = held_here(here, name, file, facts.spec, settings, asked)
+        here, asked = held_here(here, name, file, facts, settings, asked)
         fit = Fit(here.need, available, None if here.kept is None else whole)
         return _Plans(facts, here, _planned(settings.load.device_names, asked, facts, here), None, fit)
     except DoesNotFit as refusal:
@@ -227,7 +238,7 @@ def _planned(devices: tuple[str, ...], asked: PlanRequest, facts: PlannedModel, 
     from edgeinfer.app.plans.expectation import adjustment_of
     from edgeinfer.app.plans.planning import plan_devices, plan_model, plan_streamed
 
-    profile = _profile(devices, facts.work.formats, asked.cores)
+    profile = _profile(devices, facts.formats, asked.cores)
     if profile is None or (here.kept is not None and profile.disk is None):
         return None
     wanted = replace(asked, ram_bytes=None)
@@ -249,22 +260,6 @@ def _machine(name: str, asked: PlanRequest) -> Profile:
     profile = machine_profile(name)
     _check_cores(profile, asked.cores)
     return profile
-
-
-def _device_found(file: GGUFFile, settings: Settings) -> str:
-    """The device that "auto" means for this model, as far as that was found out."""
-    from edgeinfer.backends.base import DeviceOptions
-    from edgeinfer.engine.opening.device_choice import chosen_device
-    from edgeinfer.engine.run.evaluators import Subject
-    from edgeinfer.models.file_facts import fingerprint
-    from edgeinfer.models.load import spec_of
-    from edgeinfer.scheduling.machine.topology import read_topology
-
-    spec = spec_of(file.metadata, file.tensors, settings.load.n_context, adapters=file.adapters)
-    subject = Subject(file, spec, fingerprint(file))
-    load = settings.load
-    options = DeviceOptions(n_workers=load.threads, cores=load.core_numbers)
-    return chosen_device(subject, read_topology(), options, kv=load.kv, race="never").device
 
 
 def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> MeasuredSpeeds:
@@ -302,7 +297,7 @@ def _check_cores(profile: Profile, cores: tuple[int, ...] | None) -> None:
         raise BadSetting(f"{profile.name} has no core {missing[0]}; it has: {there_are}")
 
 
-def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
+def _facts(file: GGUFFile, projector: FoundProjector, settings: Settings) -> tuple[PlannedModel, Plan]:
     """The model in numbers, and what all of it takes on this machine."""
     from edgeinfer.app.plans.fit import plan_for
     from edgeinfer.app.plans.record import PlannedModel
@@ -321,6 +316,7 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
         approx=load.approximation,
         kv_ram=load.kv_ram_bytes,
         adapters=file.adapters,
+        projector=projector.facts,
     )
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})
     work, in_file = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)
@@ -328,7 +324,7 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     need, per_token = here.need, here.need.kv_bytes_per_token
     drafter = planned_drafter(file, spec, load, need.n_context)
     sizes = n_params, in_file, per_token, file.nbytes
-    return PlannedModel(spec, work, *sizes, adapters, drafter, load.approximation.kv), here
+    return PlannedModel(spec, work, *sizes, adapters, drafter, load.approximation.kv, projector), here
 
 
 def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Profile | None:
@@ -362,6 +358,7 @@ def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: MeasuredSpeeds,
         adjustment_line,
         core_lines,
         idle_lines,
+        image_lines,
         machine_lines,
         model_lines,
         placement_lines,
@@ -372,13 +369,14 @@ def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: MeasuredSpeeds,
     planned = plans.planned
     lines = [*model_lines(name, plans.facts, shown, plans.fit, planned), *how.ram_lines]
     if planned is None:
-        yield from lines
+        yield from (*lines, *image_lines(plans.facts, plans.fit))
         yield f"decode    {unpredicted(plans.here, speeds)}"
         return
     lines += [*machine_lines(planned.profile), *core_lines(planned), *idle_lines(plans.facts.idle_drafting(planned))]
     lines += [f"refused   {planned.refused}"] if planned.refused else []
     lines += [] if shown is None else [adjustment_line(planned.adjustment)]
     lines += speed_lines(planned, speeds, writes=plans.facts.spec.is_causal)
+    lines += image_lines(plans.facts, plans.fit, planned)
     yield from lines
     assumed = [f"  {assumption}" for assumption in planned.profile.assumptions]
     assumed = ["assumed of this machine:", *assumed] if assumed else []

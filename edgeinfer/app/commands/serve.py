@@ -161,8 +161,16 @@ class ServeFlags:
         bool, typer.Option("--show-prompts", help="Send the prompts of chats with their answers (__verbose).")
     ] = False
     max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request body.")] = (
-        "16MB"
+        "64MB"
     )
+    image_urls: Annotated[
+        bool,
+        typer.Option(
+            "--image-urls",
+            help="Fetch images that clients name by http(s) URLs, from public servers alone; otherwise nothing is "
+            "fetched, and clients send data URLs.",
+        ),
+    ] = False
     slot_save_path: Annotated[
         Path | None,
         typer.Option("--slot-save-path", metavar="FOLDER", help="Where clients may save the cache (POST /slots/N)."),
@@ -216,6 +224,7 @@ def _server_options(flags: ServeFlags) -> ServerOptions:
         without=frozenset(_checked("--without", each, get_args(Part)) for each in flags.without or ()),
         pooling=None if flags.pooling is None else _checked("--pooling", flags.pooling, get_args(Pooling)),
         slot_folder=flags.slot_save_path,
+        fetches_images=flags.image_urls,
     )
 
 

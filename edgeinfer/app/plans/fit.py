@@ -1,7 +1,7 @@
 """The sizes of a model, each with one name and one meaning for all commands and screens, and whether they fit here.
 
 file      its files on the disk
-weights   in memory, in the device's own form
+weights   in memory, in the device's own form; image encoder: the part for one, whose buffers count as buffers
 KV cache  keys and values for the whole context (in layers with a window: for the window and some more tokens), and the
           states of models whose sequences have them
 buffers   working buffers of a pass; drafts: the part for logits of several tokens, most of them drafts
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import Header, Metadata, TensorInfo
     from edgeinfer.models.gguf.adapter import Adapter
+    from edgeinfer.models.projector_file import ProjectorFacts
     from edgeinfer.scheduling.prediction import Plan
     from edgeinfer.settings import KVKind, Settings
 
@@ -37,6 +38,7 @@ def memory_record(need: MemoryNeed, available_bytes: int | None = None) -> dict[
     """Memory and its parts as JSON; keys may be added, never renamed."""
     return {
         "weight_bytes": need.weight_bytes,
+        "encoder_bytes": need.encoder_bytes,
         "kv_bytes": need.kv_bytes,
         "state_bytes": need.state_bytes,
         "window_bytes": need.window_bytes,
@@ -137,11 +139,12 @@ def plan_for(
     kv_ram: int | None = None,
     adapters: Sequence[Adapter] = (),
     n_sessions: int = 1,
+    projector: ProjectorFacts | None = None,
 ) -> tuple[ModelSpec, Plan]:
     """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the available memory.
 
     `adapters`: those opened with the file. `n_sessions`: conversations of full length that the KV cache holds.
-    `kv_ram`: bytes of it in memory; None: all.
+    `kv_ram`: bytes of it in memory; None: all. `projector`: with which the model reads images.
 
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
@@ -151,6 +154,7 @@ def plan_for(
         limits_with_states,
         memory_need,
         with_budget,
+        with_encoder,
         with_kv_ram,
     )
     from edgeinfer.engine.run.executor import AUTO_DEVICE
@@ -161,11 +165,13 @@ def plan_for(
 
     key, tensors = AUTO_DEVICE if device == "auto" else device, with_scales(header.tensors, "the header")
     how = n_context, approx.threshold
-    spec = spec_of(header.metadata, tensors, *how, adapters=adapters, block_budget=approx.prefill)
+    rows = projector is not None
+    spec = spec_of(header.metadata, tensors, *how, rows=rows, adapters=adapters, block_budget=approx.prefill)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
     limits = limits_for(context_of(spec.n_context_usual, n_context), n_sessions, kv, spec)
     limits = with_kv_ram(with_budget(limits, spec, approx.kv), kv_ram)
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
+    need = need if projector is None else with_encoder(need, key, projector)
     workers = n_workers or len(topology.usable_cores())
     return spec, Plan(key, workers, len(spec.stages), need, available, MeasuredSpeeds())
 
@@ -185,13 +191,15 @@ def check_fits(
     still be pulled. Raises DoesNotFit, with the numbers and what would work, for a model too large for this machine, or
     for its disk together with the bundle file that it needs.
     """
+    from edgeinfer.engine.opening.seeing import fetched_projector
     from edgeinfer.errors import EdgeInferError
     from edgeinfer.scheduling.cost import memory
     from edgeinfer.scheduling.machine import topology
 
     available = topology.available_bytes() + freed_bytes
+    projector = fetched_projector(header)
     try:
-        spec, plan = plan_for(header, device=device, n_context=n_context)
+        spec, plan = plan_for(header, device=device, n_context=n_context, projector=projector)
     except EdgeInferError:
         memory.require_fit(memory.MemoryNeed(nbytes, 1, 0, 0, 0), available)
         return None
@@ -199,7 +207,7 @@ def check_fits(
         return None
     if device not in ("auto", "cpu"):
         memory.require_fit(plan.need, available)
-    return _read_in_part(header, spec, plan.need.n_context, nbytes, freed_bytes)
+    return _read_in_part(header, spec, plan.need.n_context, nbytes, freed_bytes, projector)
 
 
 def require_model_file(path: Path) -> Header | None:
@@ -216,6 +224,7 @@ def require_room_beside(path: Path, settings: Settings) -> None:
     Half of the available memory has to stay free: devices are raced while it is loaded, and weights placed partly on
     disk because of a model that is closed soon would remain there.
     """
+    from edgeinfer.engine.opening.seeing import projector_facts
     from edgeinfer.errors import DoesNotFit, UnsupportedModel
     from edgeinfer.scheduling.cost import memory
 
@@ -223,22 +232,32 @@ def require_room_beside(path: Path, settings: Settings) -> None:
     if header is None:
         return
     try:
-        _, plan = plan_for(header, n_context=load.n_context, kv=load.kv)
+        projector, _ = projector_facts(path, header, load)
+        _, plan = plan_for(header, n_context=load.n_context, kv=load.kv, projector=projector)
     except UnsupportedModel:  # another program may run the model
         return
     if load.ram_bytes is not None or memory.missing_bytes(plan.need, plan.available_bytes // 2):
         raise DoesNotFit(f"{path.name} has no room in memory beside the model that is open; close that one first")
 
 
-def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, freed_bytes: int) -> str | None:
+def _read_in_part(
+    header: Header, spec: ModelSpec, n_context: int, nbytes: int, freed_bytes: int, projector: ProjectorFacts | None
+) -> str | None:
     """The maximum speed of a model that does not fit as a whole. Raises DoesNotFit, also if the disk is full."""
-    from edgeinfer.engine.kv.limits import limits_for, memory_for_model
+    from edgeinfer.engine.kv.limits import encoder_bytes, limits_for, memory_for_model
     from edgeinfer.engine.offload.bundle_room import require_room_after_download
-    from edgeinfer.engine.offload.weight_placement import WeightBudget, known_disk, planned_weights, streaming_text
+    from edgeinfer.engine.offload.weight_placement import (
+        CPU,
+        WeightBudget,
+        known_disk,
+        planned_weights,
+        streaming_text,
+    )
 
     name, disk = header.metadata.text("general.name", "the model"), known_disk()
     available = memory_for_model() + freed_bytes if freed_bytes else None
-    kept, _ = planned_weights(spec, header, name, limits_for(n_context, spec=spec), WeightBudget(), disk, available)
+    holding, limits = WeightBudget(encoder_bytes=encoder_bytes(CPU, projector)), limits_for(n_context, spec=spec)
+    kept, _ = planned_weights(spec, header, name, limits, holding, disk, available)
     if kept is None:
         return None
     require_room_after_download(name, nbytes, kept.total_bytes)

@@ -21,6 +21,7 @@ from edgeinfer.temporary import write_whole
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from edgeinfer.load_options import LoadOptions
     from edgeinfer.scheduling.machine.profile import Profile
     from edgeinfer.steps import Progress
 
@@ -120,6 +121,21 @@ def profile_or_short_probe(formats: tuple[str, ...], progress: Progress | None =
         if found.idle_share is None or found.idle_share >= QUIET_SHARE:
             ProfileStore().save(found)
     return found
+
+
+def device_found(file: GGUFFile, load: LoadOptions) -> str:
+    """The device that "auto" means for this model, as far as that was found out."""
+    from edgeinfer.backends.base import DeviceOptions
+    from edgeinfer.engine.opening.device_choice import chosen_device
+    from edgeinfer.engine.run.evaluators import Subject
+    from edgeinfer.models.file_facts import fingerprint
+    from edgeinfer.models.load import spec_of
+    from edgeinfer.scheduling.machine.topology import read_topology
+
+    spec = spec_of(file.metadata, file.tensors, load.n_context, adapters=file.adapters)
+    subject = Subject(file, spec, fingerprint(file))
+    options = DeviceOptions(n_workers=load.threads, cores=load.core_numbers)
+    return chosen_device(subject, read_topology(), options, kv=load.kv, race="never").device
 
 
 N_KEPT = 7

@@ -135,7 +135,8 @@ class Planned:
         """The machine memory that a model takes: its `whole` need minus what accelerators hold."""
         usage = self.decode.usage
         weight_bytes = int(usage.ram_weight_bytes)
-        return replace(whole, weight_bytes=weight_bytes, kv_bytes=int(usage.ram_bytes) - weight_bytes)
+        kv_bytes = int(usage.ram_bytes) - weight_bytes
+        return replace(whole, weight_bytes=weight_bytes + whole.encoder_bytes, kv_bytes=kv_bytes)
 
     @property
     def vram_bytes(self) -> int:

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgeinfer.app.plans.fit import Fit, memory_record
+from edgeinfer.app.plans.images import NO_PROJECTOR, FoundProjector, planned_images
 from edgeinfer.app.plans.planning import DeepPass, Planned
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.variants import block_budget_of, threshold_of
 from edgeinfer.scheduling.cost.drafter import PlannedDrafter
+from edgeinfer.scheduling.cost.images import EncoderWork
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.offload.streaming import StreamedModel
@@ -31,7 +33,7 @@ class PlannedModel:
     """Facts from a model's header. `weight_bytes`: size in the file of the tensors used; `file_bytes`: of the file.
 
     `adapters`: path, scale and bytes of each LoRA adapter; the sizes of the model include them. `drafter`: the trained
-    head or draft model, which drafts if there is room beside the model.
+    head or draft model, which drafts if there is room beside the model. `projector`: with which it reads images.
     """
 
     spec: ModelSpec
@@ -43,6 +45,15 @@ class PlannedModel:
     adapters: tuple[tuple[str, float, int], ...] = ()
     drafter: PlannedDrafter = NO_DRAFTER
     kv_budget: int | None = None
+    projector: FoundProjector = NO_PROJECTOR
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Quant formats of the matrices, those with the most bytes first; of an image encoder, the first one last."""
+        projector, own = self.projector.facts, self.work.formats
+        if projector is None:
+            return own
+        return tuple(dict.fromkeys((*own, *EncoderWork.of(projector.encoder, projector.tensors).trunk.formats[:1])))
 
     def idle_drafting(self, planned: Planned) -> IdleDrafting | None:
         """What cores that only prompts use could do for the draft model; None if there are none, or no such model."""
@@ -57,6 +68,7 @@ def record_of(
     facts: PlannedModel, here: Plan | None, planned: Planned | None, speeds: MeasuredSpeeds, fit: Fit
 ) -> dict[str, Value]:
     """The plan. `here`: the plan for this machine's device, None for another machine; `planned`: None without rates."""
+    images = planned_images(facts.projector, fit.need, planned)
     return {
         "model": {
             "arch": facts.spec.architecture,
@@ -84,6 +96,7 @@ def record_of(
         },
         "memory": memory_record(fit.need, fit.available_bytes),
         "fit": fit.record,
+        "images": None if images is None else images.record,
         "plan": here.line if planned is None and here is not None else placed_line(planned) if planned else None,
         "batch": None if planned is None or planned.batch is None else _batch(planned),
         "cores": None if planned is None else _cores(planned) | {"idle_drafting": _idle(facts.idle_drafting(planned))},

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from edgeinfer.app.plans.fit import Fit
     from edgeinfer.app.plans.planning import Planned, PlanRequest
     from edgeinfer.app.plans.record import PlannedModel
-    from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.scheduling.cost.memory import MemoryNeed
     from edgeinfer.scheduling.machine.profile import Profile
@@ -40,29 +39,39 @@ def may_be_found(file: GGUFFile, settings: Settings, asked: PlanRequest) -> bool
 
 
 def held_here(
-    here: Plan, name: str, file: GGUFFile, spec: ModelSpec, settings: Settings, asked: PlanRequest
+    here: Plan, name: str, file: GGUFFile, facts: PlannedModel, settings: Settings, asked: PlanRequest
 ) -> tuple[Plan, PlanRequest]:
     """The plan for an entire model on a device, or for as much on the cpu as `run` would keep in memory.
 
     Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
     """
-    from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need, with_budget, with_kv_ram
+    from edgeinfer.engine.kv.limits import (
+        encoder_bytes,
+        limits_for,
+        memory_for_model,
+        memory_need,
+        with_budget,
+        with_encoder,
+        with_kv_ram,
+    )
     from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, known_disk, planned_weights
     from edgeinfer.engine.opening.kv_ram import require_weights_in_memory
     from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.scheduling.cost.memory import require_fit
 
-    device = settings.load.device
+    device, spec, projector = settings.load.device, facts.spec, facts.projector.facts
     if device in (CPU, "auto"):
         limits, load = limits_for(here.need.n_context, kv=settings.load.kv, spec=spec), settings.load
         limits = with_kv_ram(with_budget(limits, spec, load.approximation.kv), load.kv_ram_bytes)
-        holding, own = WeightBudget(asked.ram_bytes), fingerprint(file)
+        holding = WeightBudget(asked.ram_bytes, encoder_bytes=encoder_bytes(CPU, projector))
+        own = fingerprint(file)
         kept, limits = planned_weights(spec, file, name, limits, holding, known_disk(), fingerprint=own)
         require_weights_in_memory(name, limits)
         need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
+        need = need if kept is None else replace(need, weight_bytes=kept.held_bytes)
+        here = replace(here, kept=kept, need=need if projector is None else with_encoder(need, CPU, projector))
         if kept is not None:
-            return replace(here, kept=kept, need=replace(need, weight_bytes=kept.held_bytes)), asked
-        here = replace(here, need=need)
+            return here, asked
     elif asked.ram_bytes is not None:
         raise BadSetting(
             "only the cpu reads weights from disk while it runs: use --device cpu with --ram, not "
@@ -78,14 +87,15 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: PlannedMod
     Raises DoesNotFit, UnknownKey.
     """
     from edgeinfer.app.plans.planning import plan_model, plan_streamed
-    from edgeinfer.engine.kv.limits import limits_for
-    from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
+    from edgeinfer.engine.kv.limits import encoder_bytes, limits_for
+    from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, planned_weights
     from edgeinfer.models.file_facts import fingerprint
 
     is_alone = wanted.schedule == "cpu" or (wanted.schedule == "auto" and not profile.accelerators)
     if is_alone and profile.disk is not None:
         limits = limits_for(wanted.n_context, wanted.n_sequences, wanted.kv, facts.spec)
-        holding, available = WeightBudget(wanted.ram_bytes), profile.cpu.memory_bytes
+        beside = encoder_bytes(CPU, facts.projector.facts)
+        holding, available = WeightBudget(wanted.ram_bytes, encoder_bytes=beside), profile.cpu.memory_bytes
         there = profile.disk, available, fingerprint(file)
         kept, limits = planned_weights(facts.spec, file, name, limits, holding, *there)
         if kept is not None:
@@ -100,7 +110,7 @@ def fit_there(whole: MemoryNeed, planned: Planned, wanted: PlanRequest) -> Fit:
     profile, usage, kept = planned.profile, planned.decode.usage, planned.kept
     available, need = profile.cpu.memory_bytes, whole
     if kept is not None:
-        need = replace(whole, weight_bytes=kept.held_bytes)
+        need = replace(whole, weight_bytes=kept.held_bytes + whole.encoder_bytes)
     elif usage.vram_bytes or planned.n_sequences > 1:
         need = planned.need(whole)
     in_part = kept is not None or usage.flash_bytes > 0

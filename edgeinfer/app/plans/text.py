@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from edgeinfer.app.plain_text import counted
+from edgeinfer.app.plain_text import counted, seconds_text
 from edgeinfer.app.plans.fit import Fit, memory_text
+from edgeinfer.app.plans.images import planned_images
 from edgeinfer.app.plans.planning import VERIFIED, Planned
 from edgeinfer.app.plans.record import PlannedModel, placed_line
 from edgeinfer.engine.measure.profiles import Adjustment
@@ -127,7 +128,7 @@ def idle_lines(found: IdleDrafting | None) -> Iterator[str]:
     why = "as it would share the memory's rate with the model" if found.is_faster else "not faster"
     yield (
         f"idle      cores {_ranges(found.cores)} when decoding: a token of the draft model is predicted to take "
-        f"{_seconds(found.idle_s)} there, {_seconds(found.used_s)} on the cores in use: refused, {why}"
+        f"{seconds_text(found.idle_s)} there, {seconds_text(found.used_s)} on the cores in use: refused, {why}"
     )
 
 
@@ -137,7 +138,7 @@ def speed_lines(planned: Planned, speeds: MeasuredSpeeds, *, writes: bool = True
         what = "first token" if writes else "embedded"
         yield (
             f"prompt    {planned.prefill_tok_s:.0f} tok/s for {planned.n_prompt} tokens, {what} after "
-            f"{_seconds(planned.ttft_s)}{measured_prompt(speeds, planned.n_prompt)}; "
+            f"{seconds_text(planned.ttft_s)}{measured_prompt(speeds, planned.n_prompt)}; "
             f"bound by {planned.prefill[-1].bound_by}"
         )
     if not writes:
@@ -156,8 +157,15 @@ def speed_lines(planned: Planned, speeds: MeasuredSpeeds, *, writes: bool = True
         batch = planned.batch
         yield (
             f"batch     {batch.schedule}: {batch.n_resident} sequences cached on the accelerator, "
-            f"{batch.n_offloaded} in the machine's memory, {_seconds(batch.seconds)} a pass"
+            f"{batch.n_offloaded} in the machine's memory, {seconds_text(batch.seconds)} a pass"
         )
+
+
+def image_lines(facts: PlannedModel, fit: Fit, planned: Planned | None = None) -> Iterator[str]:
+    """With what the model reads images, and what one of a usual size takes."""
+    images = planned_images(facts.projector, fit.need, planned)
+    if images is not None:
+        yield images.line
 
 
 def adjustment_line(adjustment: Adjustment) -> str:
@@ -165,8 +173,8 @@ def adjustment_line(adjustment: Adjustment) -> str:
     if adjustment == Adjustment():
         return "estimate  by passes alone, as no answer was measured here yet"
     prompt, token = adjustment.prompt, adjustment.token
-    begin = "" if adjustment.begin_s is None else f" + {_seconds(adjustment.begin_s)}"
-    step = "" if adjustment.step_s is None else f" + {_seconds(adjustment.step_s)}"
+    begin = "" if adjustment.begin_s is None else f" + {seconds_text(adjustment.begin_s)}"
+    step = "" if adjustment.step_s is None else f" + {seconds_text(adjustment.step_s)}"
     return f"corrected by answers given here: prompts x {prompt:.2f}{begin}, tokens x {token:.2f}{step}"
 
 
@@ -200,7 +208,7 @@ def _group_s(group: Sequence[Placed]) -> float:
 
 def _row(name: str, group: Sequence[Placed], where: str) -> str:
     """One line for stages that run alike, with their total seconds."""
-    return f"{name:20s} {_seconds(_group_s(group)):>8s}  {where}"
+    return f"{name:20s} {seconds_text(_group_s(group)):>8s}  {where}"
 
 
 def _lanes(shape: StageShape, placed: StagePlacement) -> tuple[object, ...]:
@@ -328,11 +336,3 @@ def unpredicted(here: Plan, speeds: MeasuredSpeeds) -> str:
 
 def _rate(rate: float) -> str:
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
-
-
-def _seconds(seconds: float) -> str:
-    """Format seconds: 12 us, 3.4 ms, 1.2 s."""
-    for unit, size in (("s", 0.9995), ("ms", 0.9995e-3)):
-        if seconds >= size:
-            return f"{seconds * (1 if unit == 's' else 1e3):.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"

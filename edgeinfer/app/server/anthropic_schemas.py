@@ -2,7 +2,7 @@
 
 In: JSON, also with the sampling fields that other routes take. Out: validated models, and the equivalent `ChatRequest`.
 Fields that only concern Anthropic's servers (cache_control, metadata, service_tier, context_management …) are ignored;
-content other than text and calls is refused. Runs nothing.
+content other than text, images and calls is refused. Runs nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from edgeinfer.app.server.errors import APIError, invalid
+from edgeinfer.app.server.errors import APIError, invalid, unsupported
+from edgeinfer.app.server.message_contents import Part, content_of, embedded_image, one_text, placed_image
 from edgeinfer.app.server.requests import (
     MOST_STOPS,
     ChatMessage,
@@ -23,6 +24,7 @@ from edgeinfer.app.server.requests import (
     Count,
     FunctionCall,
     FunctionDefinition,
+    ImageText,
     JsonSchema,
     MessageToolCall,
     NamedFunction,
@@ -33,7 +35,6 @@ from edgeinfer.app.server.requests import (
     Text,
     ThoughtControl,
     Tool,
-    one_text,
     shared_fields,
 )
 
@@ -50,12 +51,16 @@ NoneOrMore = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 class Source(RequestBody):
+    """What a document or an image is made of: its text, base64, or an address."""
+
     type: str = "text"
-    data: Text | None = None
+    data: ImageText | None = None
+    media_type: Annotated[str, Field(max_length=100)] | None = None
+    url: ImageText | None = None
 
 
 class ContentBlock(RequestBody):
-    """A block of content: text, or a document."""
+    """A block of content: text, a document, or an image."""
 
     type: str = "text"
     text: Text | None = None
@@ -211,16 +216,17 @@ def _told(blocks: Sequence[tuple[str, TurnBlock]]) -> list[ChatMessage]:
 def _asked(blocks: Sequence[tuple[str, TurnBlock]]) -> list[ChatMessage]:
     """A turn of the user; results of calls come first, since they follow the calls in every chat template."""
     results = [_result(block, place) for place, block in blocks if block.type == "tool_result"]
-    texts = [_text(block, place) for place, block in blocks if block.type != "tool_result"]
-    return results if results and not any(texts) else [*results, ChatMessage(role="user", content=one_text(texts))]
+    parts = [_part(block, place) for place, block in blocks if block.type != "tool_result"]
+    return results if results and not any(parts) else [*results, ChatMessage(role="user", content=content_of(parts))]
 
 
 def _result(block: TurnBlock, place: str) -> ChatMessage:
-    content = block.content or ""
-    if not isinstance(content, str):
-        content = one_text(_text(part, f"{place}.content[{number}]") for number, part in enumerate(content))
-    if block.is_error and not content.casefold().startswith("error"):
-        content = f"Error: {content}"  # no chat template has a mark for it
+    told = block.content or ""
+    parts = [told] if isinstance(told, str) else _parts(told, place)
+    content = content_of(parts)
+    text = content if isinstance(content, str) else one_text(part for part in parts if isinstance(part, str))
+    if block.is_error and not text.casefold().startswith("error"):  # no chat template has a mark for it
+        content = f"Error: {text}" if isinstance(content, str) else content_of(["Error: ", *parts])
     return ChatMessage(role="tool", content=content, tool_call_id=block.tool_use_id)
 
 
@@ -264,8 +270,26 @@ def _text(block: ContentBlock, place: str) -> str:
     if block.type == "text":
         raise APIError(400, f"{place} has no text", param=place)
     if block.type == "image":
-        raise APIError(400, f"image input is not supported: {place} is one; edgeinfer reads text only", param=place)
-    raise APIError(400, f"{place} is {block.type!r}; edgeinfer reads text, calls and their results", param=place)
+        raise APIError(400, f"{place} is an image; they stand in turns of the user, and in results", param=place)
+    raise APIError(400, f"{place} is {block.type!r}; edgeinfer reads text, images, calls and results", param=place)
+
+
+def _part(block: ContentBlock, place: str) -> Part:
+    """The text or the image of a block. Raises APIError if it is neither."""
+    if block.type != "image":
+        return _text(block, place)
+    source, place = block.source or Source(type=""), f"{place}.source"
+    if source.type == "base64" and source.data is not None:
+        return embedded_image(source.data, place, source.media_type or "")
+    if source.type == "url" and source.url is not None:
+        return placed_image(source.url, place)
+    if source.type == "file":
+        raise unsupported(f"{place} is a file, and this server keeps none: send base64", place)
+    raise APIError(400, f"{place} must be base64 with its data, or a url", param=place)
+
+
+def _parts(blocks: Sequence[ContentBlock], place: str) -> list[Part]:
+    return [_part(block, f"{place}.content[{number}]") for number, block in enumerate(blocks)]
 
 
 def _tools(tools: Sequence[ToolDefinition]) -> Iterator[Tool]:

@@ -43,6 +43,8 @@ TOO_LONG = "context_length_exceeded"
 TOO_LONG_KIND = "exceed_context_size_error"
 """Its error type, as llama-server's clients know it."""
 
+_PLACE = re.compile(r"(?:messages|input|images)\b[\w.\[\]-]*")
+"""Where a request has an image, which is also the name by which errors of decoding it begin."""
 _KIND = re.compile(r"(?:str|int|float|bool)$|(?:constrained|function|lax)-|(?:list|dict|literal|nullable)\[|[A-Z]\w*$")
 """What pydantic adds to the place of a value that may be of several kinds: which of them it was tried as."""
 
@@ -148,7 +150,8 @@ def api_error(reason: BaseException) -> APIError:
         matches = ((status, code) for kind, status, code in _STATUSES if isinstance(reason, kind))
         status, code = next(matches, (500, None))
         headers = {"Retry-After": "5"} if status == 503 else {}
-        return APIError(status, str(reason), code, headers=headers)
+        place = _PLACE.match(str(reason)) if isinstance(reason, BadImage) else None
+        return APIError(status, str(reason), code, place and place[0], headers=headers)
     return APIError(500, "the server failed; its log says why")
 
 

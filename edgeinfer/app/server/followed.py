@@ -1,7 +1,7 @@
 """A stream, and how much of its prompt was read, told between its texts: llama-server's `return_progress`.
 
 In: a function that creates a stream; the engine's reports, from its own thread. Out: texts, and records of progress,
-in the server's loop. Knows no HTTP.
+in the server's loop. An answer that is stopped encodes no further part of an image. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.objects import Record
+from edgeinfer.steps import READING_IMAGES, Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stream import TextStream
@@ -21,12 +23,19 @@ if TYPE_CHECKING:
 class FollowedStream:
     """A stream whose progress is told if `loop` is given."""
 
-    def __init__(self, begin: Callable[..., TextStream], loop: asyncio.AbstractEventLoop | None) -> None:
-        """`begin`: creates the stream, with the option `progress` if that is to be told."""
-        self._loop, self._begun_s = loop, time.monotonic()
+    def __init__(
+        self,
+        begin: Callable[..., TextStream],
+        loop: asyncio.AbstractEventLoop | None,
+        go_on: Progress = no_progress,
+    ) -> None:
+        """`begin`: creates the stream, with the option `progress`. `go_on`: raises to end that, not the answer."""
+        self._loop, self._begun_s, self._go_on = loop, time.monotonic(), go_on
         self._told: list[Record] = []
         self._arrived: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
-        self.stream = begin() if loop is None else begin(progress=self._report)
+        self._has_begun = False
+        self.stream = begin(progress=self._report)
+        self._has_begun = True
 
     def take_progress(self) -> list[Record]:
         """The progress that was not taken yet."""
@@ -66,10 +75,18 @@ class FollowedStream:
             self._arrived.put_nowait(reason)
 
     def _report(self, what: str, done: int, total: int) -> None:
-        """Called by the engine, in its own thread."""
-        assert self._loop is not None
+        """Called by the engine: while the stream is created, then in the engine's own thread."""
+        if not self._has_begun:
+            self._go_on(what, done, total)
+        elif what == READING_IMAGES:
+            if self.stream.is_stopped:
+                raise APIError(499, "the answer was stopped")
+        elif self._loop is not None:
+            self._tell_later(self._loop, done, total)
+
+    def _tell_later(self, loop: asyncio.AbstractEventLoop, done: int, total: int) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody listens
-            self._loop.call_soon_threadsafe(self._tell, done, total, 1e3 * (time.monotonic() - self._begun_s))
+            loop.call_soon_threadsafe(self._tell, done, total, 1e3 * (time.monotonic() - self._begun_s))
 
     def _tell(self, done: int, total: int, time_ms: float) -> None:
         n_prompt = self.stream.live.n_prompt

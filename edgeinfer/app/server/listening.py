@@ -41,7 +41,8 @@ class ServerOptions:
     one. `tags`: words that lists show with the default model. `without`: parts of the server that are off. `pooling`:
     how rows of embeddings are combined (None: as the model's file says). `tools`: MCP servers whose trusted tools
     clients may call, and the page all if there is a key. Clients save the cache to files in `slot_folder`, and not
-    without one. With `shows_prompts`, whole answers of chats have their prompts beside them.
+    without one. With `shows_prompts`, whole answers of chats have their prompts beside them. With `fetches_images`,
+    images that requests name by http(s) addresses are fetched; otherwise they come with the request.
     """
 
     host: str = "127.0.0.1"
@@ -56,7 +57,7 @@ class ServerOptions:
     most_models: int = 2
     models_bytes: int | None = None
     loads_on_demand: bool = True
-    most_body_bytes: int = 16 << 20
+    most_body_bytes: int = 64 << 20
     aliases: tuple[str, ...] = ()
     strict_names: bool = False
     tags: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ class ServerOptions:
     tools: tuple[ToolServer, ...] = ()
     shows_prompts: bool = False
     slot_folder: Path | None = None
+    fetches_images: bool = False
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ SAME: Mapping[str, str] = MappingProxyType(
         "temp": "temp",
         "temperature": "temp",
         "chat-template-file": "chat_template_file",
+        **dict.fromkeys(("mmproj", "mm"), "mmproj"),
     }
 )
 """Keys whose values ours take as they are."""
@@ -75,7 +76,7 @@ LEFT_OUT = frozenset(
         *("cache-reuse", "cache-ram", "swa-full", "kv-unified", "ctx-checkpoints", "warmup", "verbose", "v"),
         *("reasoning-format", "parallel", "np", "spec-draft-n-max", "spec-draft-n-min", "draft-max", "draft"),
         *("draft-min", "gpu-layers-draft", "ngld"),
-        *("mmproj", "mm", "mmproj-url", "mmu", "mmproj-auto", "mmproj-offload"),
+        *("mmproj-url", "mmu", "mmproj-offload"),
     }
 )
 """Keys that change no answer to a text, or that the server's own command line says."""
@@ -227,6 +228,14 @@ def _speculation(value: str, where: str) -> dict[str, object]:
     return {"spec": "off" if value == "none" else "on"}
 
 
+def _projector(value: str, where: str) -> dict[str, object]:
+    return {"mmproj": "auto" if _is_on(value, where) else "off"}
+
+
+def _no_projector(value: str, where: str) -> dict[str, object]:
+    return {"mmproj": "off" if _is_on(value, where) else "auto"}
+
+
 def _startup(value: str, where: str) -> dict[str, object]:
     return {"load_on_startup": _is_on(value, where)}
 
@@ -246,6 +255,8 @@ OTHERS: Mapping[str, Reading] = MappingProxyType(
         "chat-template-kwargs": _variables,
         "sleep-idle-seconds": _idle,
         "spec-type": _speculation,
+        "mmproj-auto": _projector,
+        "no-mmproj": _no_projector,
         "load-on-startup": _startup,
         "dedup-cache-models": _listing,
     }

@@ -36,16 +36,18 @@ def planned_need(model: LocalModel, load: LoadOptions, n_sessions: int = 1) -> M
         return None
     load = load.with_adapters(model.adapters)
     with GGUFFile.open(model.path, load.adapters) as file:
-        need = _need(file, load, n_sessions)
+        need = _need(file, load, n_sessions, model.source)
     if load.ram_bytes is None:
         return need
-    return replace(need, weight_bytes=min(need.weight_bytes, weights_bytes(load.ram_bytes)))
+    return replace(need, weight_bytes=min(need.weight_bytes, weights_bytes(load.ram_bytes) + need.encoder_bytes))
 
 
-def _need(file: GGUFFile, load: LoadOptions, n_sessions: int) -> MemoryNeed:
+def _need(file: GGUFFile, load: LoadOptions, n_sessions: int, source: str) -> MemoryNeed:
     from edgeinfer.engine.kv.limits import context_of, limits_for, unknown_need
+    from edgeinfer.engine.opening.seeing import projector_facts
 
     try:
+        projector, _ = projector_facts(file.path, file, load, source)
         _, plan = plan_for(
             file,
             device=load.device,
@@ -55,6 +57,7 @@ def _need(file: GGUFFile, load: LoadOptions, n_sessions: int) -> MemoryNeed:
             kv_ram=load.kv_ram_bytes,
             adapters=file.adapters,
             n_sessions=n_sessions,
+            projector=projector,
         )
     except UnsupportedModel:  # another program may run the model
         trained = file.metadata.integer(f"{file.metadata.text('general.architecture')}.context_length", CTX_CAP)

@@ -114,7 +114,7 @@ class ModelPool:
         """Look up a model by name. Raises APIError."""
         return self.names.find(name)
 
-    def _answering(self, name: str | None) -> LocalModel:
+    def answering(self, name: str | None) -> LocalModel:
         """The model that answers to a name: while one alone is open, any unknown name is its own. Raises APIError."""
         try:
             return self.find(name)
@@ -130,7 +130,7 @@ class ModelPool:
         Without `loads`, raises APIError if it is not open.
         """
         is_default = self.names.is_default(name)
-        model = self.default if is_default else await asyncio.to_thread(self._answering, name)
+        model = self.default if is_default else await asyncio.to_thread(self.answering, name)
         pooled = self._acquire_open(model)
         if pooled is None and not loads:
             raise APIError(400, f"{model.name} is not loaded; POST /models/load loads it", "model_not_loaded", "model")
@@ -196,7 +196,7 @@ class ModelPool:
             if key_of(model) in self._open:
                 LOG.info("%s was replaced; it is opened again", model.path.name)
                 await self._replace(self._open[key_of(model)])
-            load = self._load_of(model)
+            load = self.load_of(model)
             try:
                 opened = await self._open_one(model, await self._make_room(model, waiting))
             except Exception as reason:
@@ -207,7 +207,7 @@ class ModelPool:
             self._open[key_of(model)] = opened
             opened.users += 1
             self.events.status(model.name, "loaded", info=self.note(opened))
-            if self._load_of(model) != load:  # its preset was read again meanwhile
+            if self.load_of(model) != load:  # its preset was read again meanwhile
                 await self._replace(opened)
             return opened
 
@@ -233,7 +233,7 @@ class ModelPool:
         Raises APIError if it never fits, BadGGUF if its file is no model; then none is closed. Raises APIError too if
         others stay in use, the client leaves or the server ends.
         """
-        need = await asyncio.to_thread(planned_need, model, self._load_of(model), self.limits.n_sessions)
+        need = await asyncio.to_thread(planned_need, model, self.load_of(model), self.limits.n_sessions)
         if need is not None:
             self._memory.require(model, need)
         until_s = time.monotonic() + self.limits.wait_s
@@ -252,7 +252,8 @@ class ModelPool:
         if waiting.is_over or self._is_closing:
             raise APIError(499, "the client has gone, or the server ends", GONE)
 
-    def _load_of(self, model: LocalModel) -> LoadOptions:
+    def load_of(self, model: LocalModel) -> LoadOptions:
+        """How a model is loaded."""
         presets = self.names.presets
         return self._load if presets is None else presets.settings_of(model).load
 

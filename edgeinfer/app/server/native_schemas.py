@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from edgeinfer.app.server.dialects import Whole, sampler_names
-from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.errors import APIError, unsupported
 from edgeinfer.app.server.requests import NO_LIMIT, Sampling, options_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def _tokens(prompt: Any, llm: LLM) -> list[int]:
     """The tokens of one prompt: a text, or texts and tokens one after the other. Raises APIError."""
     if isinstance(prompt, dict):
         if prompt.get("multimodal_data"):
-            raise APIError(400, "edgeinfer reads text only: leave multimodal_data out", param="prompt")
+            told = "this route reads texts and tokens; images go to /v1/chat/completions, as parts of messages"
+            raise unsupported(f"multimodal_data: {told}", "prompt")
         prompt = prompt.get("prompt_string")
     parts = prompt if isinstance(prompt, list) else [prompt]
     tokens: list[int] = []

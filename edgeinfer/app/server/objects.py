@@ -5,6 +5,7 @@ In: streams of the engine and their stats. Out: plain records to be sent as JSON
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -97,6 +98,12 @@ def usage_record(stats: Sequence[Stats]) -> Record:
             **({"module_tokens": stats[0].n_from_modules} if stats[0].n_from_modules else {}),
         },
     }
+
+
+def prompt_text(ids: Sequence[int], tokenizer: Tokenizer) -> str:
+    """The text of a prompt for people; the rows of images, which have numbers below 0 there, are [image]."""
+    runs = itertools.groupby(ids, lambda token: token < 0)
+    return "".join("[image]" if is_rows else tokenizer.decode(list(run)) for is_rows, run in runs)
 
 
 def notices_record(stats: Sequence[Stats]) -> Record:

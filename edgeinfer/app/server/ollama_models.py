@@ -134,8 +134,8 @@ def listed_record(model: LocalModel, details: ModelDetails) -> Record:
     }
 
 
-def shown_record(model: LocalModel, details: ModelDetails, *, verbose: bool) -> Record:
-    """All that a model's file says. Raises BadGGUF."""
+def shown_record(model: LocalModel, details: ModelDetails, *, verbose: bool, reads_images: bool) -> Record:
+    """All that a model's file says, and whether it reads images. Raises BadGGUF."""
     common = {"details": details.record(), "modified_at": time_text(details.modified_s)}
     if details.form != "gguf":
         return {"modelfile": f"FROM {model.path}\n", "parameters": "", "template": "", **common} | {
@@ -154,7 +154,7 @@ def shown_record(model: LocalModel, details: ModelDetails, *, verbose: bool) -> 
         "system": ollama.system,
         **common,
         "model_info": {**_metadata(header, verbose=verbose), "general.parameter_count": details.n_parameters},
-        "capabilities": _capabilities(header, template),
+        "capabilities": [*_capabilities(header, template), *(("vision",) if reads_images else ())],
     }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -20,13 +20,16 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.message_contents import content_of, embedded_image
 from edgeinfer.app.server.requests import (
     MOST_STOPS,
     NO_LIMIT,
     ChatMessage,
     ChatRequest,
+    ContentPart,
     Count,
     FunctionCall,
+    ImageText,
     MessageToolCall,
     ModelName,
     Penalty,
@@ -135,6 +138,11 @@ class AnswerRequest(OllamaRequest):
     truncate: bool | None = None
 
     @property
+    def image(self) -> str | None:
+        """Where the first image stands; None if there is none."""
+        return None
+
+    @property
     def unloads(self) -> bool:
         """Whether the model is to be unloaded at once."""
         return self.keep_alive == 0
@@ -178,14 +186,13 @@ class OllamaMessage(RequestBody):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text | None = None
     thinking: Text | None = None
-    images: list[Any] | None = None
+    images: list[ImageText] | None = None
     tool_calls: list[OllamaToolCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
-    def as_message(self) -> ChatMessage:
-        """The message of a chat request. Raises APIError."""
-        refuse_images(self.images)
+    def as_message(self, place: str = "messages[0]") -> ChatMessage:
+        """The message of a chat request. `place`: where the request has it."""
         calls = [
             MessageToolCall(
                 id=call.id,
@@ -195,7 +202,7 @@ class OllamaMessage(RequestBody):
         ]
         return ChatMessage(
             role=self.role,
-            content=self.content,
+            content=_with_images(self.content, self.images, f"{place}.images"),
             name=self.tool_name,
             tool_calls=calls or None,
             tool_call_id=self.tool_call_id,
@@ -203,10 +210,11 @@ class OllamaMessage(RequestBody):
         )
 
 
-def refuse_images(images: list[Any] | None) -> None:
-    """Raises APIError if there are images."""
-    if images:
-        raise APIError(400, "edgeinfer reads text only: leave images out", param="images")
+def _with_images(text: str | None, images: Sequence[str] | None, place: str) -> str | list[ContentPart] | None:
+    """The content of a message whose images stand before its text, as Ollama has them."""
+    if not images:
+        return text
+    return content_of([*(embedded_image(data, f"{place}[{at}]") for at, data in enumerate(images)), text or ""])
 
 
 class OllamaChatRequest(AnswerRequest):
@@ -215,9 +223,15 @@ class OllamaChatRequest(AnswerRequest):
     messages: list[OllamaMessage] | None = None
     tools: list[Tool] | None = None
 
+    @property
+    def image(self) -> str | None:
+        """Where the first image stands."""
+        numbered = enumerate(self.messages or ())
+        return next((f"messages[{number}].images[0]" for number, message in numbered if message.images), None)
+
     def as_chat(self) -> ChatRequest:
         """Convert to the equivalent chat request. Raises APIError."""
-        messages = [message.as_message() for message in self.messages or ()]
+        messages = [message.as_message(f"messages[{at}]") for at, message in enumerate(self.messages or ())]
         return ChatRequest(messages=messages, tools=self.tools or None, **self.fields())
 
 
@@ -234,11 +248,17 @@ class GenerateRequest(AnswerRequest):
     suffix: Text | None = None
     raw: bool | None = None
     context: list[Annotated[int, Field(ge=0, lt=1 << 31)]] | None = None
-    images: list[Any] | None = None
+    images: list[ImageText] | None = None
+
+    @property
+    def image(self) -> str | None:
+        """Where the first image stands."""
+        return "images[0]" if self.images else None
 
     def check(self) -> None:
         """Raises APIError for what edgeinfer does not support, and for what excludes each other."""
-        refuse_images(self.images)
+        if self.images and (self.raw or self.suffix or self.context):
+            raise APIError(400, "images go with a prompt alone: leave raw, suffix and context out", param="images")
         if self.raw and (self.template or self.system or self.context):
             raise APIError(400, "raw mode does not support template, system, or context", param="raw")
         if self.template:
@@ -251,7 +271,8 @@ class GenerateRequest(AnswerRequest):
     def as_chat(self) -> ChatRequest:
         """Convert to the equivalent chat request, in which `raw` and `context` are left out. Raises APIError."""
         messages = [ChatMessage(role="system", content=self.system)] if self.system else []
-        messages.append(ChatMessage(role="user", content=self.prompt or ""))
+        content = _with_images(self.prompt, self.images, "images")
+        messages.append(ChatMessage(role="user", content=content or ""))
         return ChatRequest(messages=messages, **self.fields())
 
 

@@ -162,7 +162,7 @@ class _Reader:
                 value = [self._draft(name, part) if isinstance(part, str) else part for part in value]
             elif key == "lora" and isinstance(value, list):
                 value = [self._placed(part) if isinstance(part, str) else part for part in value]
-            elif key in ("lora", "draft_from", "chat_template_file") and isinstance(value, str):
+            elif key in ("lora", "draft_from", "chat_template_file", "mmproj") and isinstance(value, str):
                 value = self._placed(value)
             try:
                 values[find_option(key).name] = read_value(key, value)

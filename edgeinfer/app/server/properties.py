@@ -32,6 +32,7 @@ def properties(model: PooledModel, options: ServerOptions, defaults: Options) ->
         "default_generation_settings": {"n_ctx": facts.n_context, "params": params},
         "total_slots": options.parallel,
         **router_record(options),
+        "modalities": modalities(reads_images=facts.reads_images),
         "model_alias": model.name,
         "model_path": model.path.name,
         "chat_template": next(iter(prompts.template.sources.values()), ""),
@@ -52,10 +53,16 @@ def router_record(options: ServerOptions) -> Record:
     }
 
 
-def unopened_record(model: str, options: ServerOptions) -> Record:
-    """The properties of a server whose default model was not open yet."""
+def modalities(*, reads_images: bool) -> Record:
+    """What a model reads besides text."""
+    return {"vision": reads_images, "video": False, "audio": False}
+
+
+def unopened_record(model: str, options: ServerOptions, *, reads_images: bool) -> Record:
+    """The properties of a server whose default model was not open yet. `reads_images`: as far as is known."""
     unknown = {"n_ctx": 0, "params": {}}
-    return {**router_record(options), "model_alias": model, "default_generation_settings": unknown, "is_sleeping": True}
+    told = {"model_alias": model, "default_generation_settings": unknown, "is_sleeping": True}
+    return {**router_record(options), **told, "modalities": modalities(reads_images=reads_images)}
 
 
 def open_record(model: PooledModel) -> Record:

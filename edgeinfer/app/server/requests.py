@@ -1,15 +1,15 @@
-"""Request bodies that several routes share, and their conversion to messages and engine options.
+"""Request bodies that several routes share, and their conversion to engine options.
 
-In: JSON: OpenAI's fields and llama-server's additions. Out: validated models; messages, sampling options. Unknown
-fields are ignored, as in OpenAI's own server; APIError refuses fields that would change an answer in a way that
-edgeinfer does not support. Runs nothing.
+In: JSON: OpenAI's fields and llama-server's additions. Out: validated models; sampling options. Unknown fields are
+ignored, as in OpenAI's own server; APIError refuses fields that would change an answer in a way that edgeinfer does not
+support. Runs nothing.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edgeinfer.app.server.dialects import Dialects, check_dialects, form_options, sampler_options
 from edgeinfer.app.server.errors import APIError, unsupported
-from edgeinfer.app.server.module_fields import MODULE, ModuleName, ModuleNames, content_with_modules
+from edgeinfer.app.server.module_fields import ModuleName, ModuleNames
 from edgeinfer.setting_values import Reuse
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ MOST_CHOICES = 16
 MOST_ADAPTERS = 1000
 
 Text = Annotated[str, Field(max_length=16 << 20)]
+ImageText = Annotated[str, Field(max_length=128 << 20)]
+"""An image as base64, or its address."""
 Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Penalty = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
@@ -98,10 +100,27 @@ class Sampling(Dialects):
     reuse: Reuse | None = None
 
 
+class ImageURL(RequestBody):
+    """Where an image is; `detail`, which other servers have, changes nothing: an encoder takes images as it does."""
+
+    url: ImageText = ""
+    detail: Annotated[str, Field(max_length=20)] | None = None
+
+
+ImageAddress = ImageURL | ImageText
+"""A data URL or an address, as an object or by itself, as some clients send it."""
+
+
 class ContentPart(RequestBody):
     type: str = "text"
     text: Text | None = None
     name: ModuleName | None = None
+    image_url: ImageAddress | None = None
+
+    @property
+    def address(self) -> str:
+        """The data URL or the address of an image."""
+        return self.image_url.url if isinstance(self.image_url, ImageURL) else self.image_url or ""
 
 
 class FunctionCall(RequestBody):
@@ -368,31 +387,3 @@ def _schema(response_format: ResponseFormat) -> str | Literal[True] | dict[str, 
     if schema is False:
         raise APIError(400, "the schema false allows no answer at all", param="response_format")
     return json.dumps({} if schema is True else schema)
-
-
-def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Convert messages to the form that chat templates take. Raises APIError for parts but texts and modules."""
-    records = []
-    for number, message in enumerate(messages):
-        record = message.model_dump(exclude_none=True)
-        if isinstance(message.content, list):
-            parts = list[tuple[str, str]]()
-            for part in message.content:
-                value = {"text": part.text, MODULE: part.name}.get(part.type)
-                if value is None:
-                    told = f"is {part.type!r}; edgeinfer reads text parts, and modules by their 'name'"
-                    raise unsupported(f"a part of messages[{number}] {told}", "messages")
-                parts.append((part.type, value))
-            record["content"] = content_with_modules(parts) or one_text(value for _, value in parts)
-        record.setdefault("content", "" if message.role != "assistant" or not message.tool_calls else None)
-        records.append(record)
-    return records
-
-
-def one_text(parts: Iterable[str]) -> str:
-    """Parts of a message as one text, with a new line between them unless there is white space."""
-    text = ""
-    for part in parts:
-        has_break = not text or not part or text[-1].isspace() or part[0].isspace()
-        text += part if has_break else f"\n{part}"
-    return text

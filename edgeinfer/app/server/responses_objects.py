@@ -134,7 +134,12 @@ def input_item(item: Item) -> Record:
 
 
 def _parts(content: str | Sequence[MessagePart] | None, kind: str) -> list[Record]:
-    """Texts as parts of one kind."""
-    texts = [content] if isinstance(content, str) else [part.text or "" for part in content or ()]
+    """Texts as parts of one kind, and images."""
+    parts = [MessagePart(text=content)] if isinstance(content, str) else content or ()
     more: Record = {"annotations": [], "logprobs": []} if kind == "output_text" else {}
-    return [{"type": kind, "text": text, **more} for text in texts]
+    return [
+        {"type": kind, "text": part.text or "", **more}
+        if part.address is None
+        else {"type": "input_image", "image_url": part.address, "detail": "auto", "file_id": None}
+        for part in parts
+    ]

@@ -8,19 +8,24 @@ request, whatever the model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from edgeinfer.app.server.errors import APIError, unsupported
+from edgeinfer.app.server.message_contents import Part, content_of, placed_image
+from edgeinfer.app.server.request_images import data_url
 from edgeinfer.app.server.requests import (
     AllowedList,
     AllowedTools,
     ChatMessage,
     ChatRequest,
+    ContentPart,
     Count,
     FunctionCall,
     FunctionDefinition,
+    ImageAddress,
+    ImageURL,
     JsonSchema,
     MessageToolCall,
     NamedFunction,
@@ -31,19 +36,28 @@ from edgeinfer.app.server.requests import (
     Text,
     ThoughtControl,
     Tool,
-    one_text,
     shared_fields,
 )
+
+if TYPE_CHECKING:
+    from edgeinfer.models.images.image import Image
 
 LOGPROBS = "message.output_text.logprobs"
 """The value of `include` that asks for log probabilities."""
 
 
 class MessagePart(RequestBody):
-    """A part of a message: input text, or output text of an earlier answer."""
+    """A part of a message: input text, an image, or output text of an earlier answer."""
 
     type: str = "input_text"
     text: Text | None = None
+    image_url: ImageAddress | None = None
+    file_id: Annotated[str, Field(max_length=500)] | None = None
+
+    @property
+    def address(self) -> str | None:
+        """The data URL or the address of an image."""
+        return self.image_url.url if isinstance(self.image_url, ImageURL) else self.image_url
 
 
 class Item(RequestBody):
@@ -78,6 +92,18 @@ def _readable(items: object) -> object:
 
 def _told(item: Mapping[object, object]) -> set[object]:
     return {name for name, value in item.items() if value is not None}
+
+
+def with_images(item: Item, images: Mapping[str, Image]) -> Item:
+    """An item with images, which are known by their addresses, as data URLs."""
+
+    def own(part: MessagePart) -> MessagePart:
+        image = images.get(part.address or "")
+        return part if image is None else part.model_copy(update={"image_url": data_url(image)})
+
+    fields = {"content": item.content, "output": item.output}
+    changed = {name: [own(part) for part in value] for name, value in fields.items() if isinstance(value, list)}
+    return item.model_copy(update=changed) if images else item
 
 
 Items = Annotated[list[Item], Field(min_length=1)]
@@ -193,7 +219,7 @@ class ResponseRequest(Sampling, ThoughtControl):
         if self.top_logprobs or LOGPROBS in (self.include or ()):
             raise unsupported("logprobs are supported in /v1/chat/completions only", "top_logprobs")
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
-        messages += _messages([*earlier, *self.items()])
+        messages += _messages([*earlier, *self.items()], len(earlier))
         if not messages:
             raise APIError(400, "there is nothing to answer in input", param="input")
         choice, fields = self.tool_choice, shared_fields(self)
@@ -211,11 +237,14 @@ class ResponseRequest(Sampling, ThoughtControl):
         )
 
 
-def _messages(items: Sequence[Item]) -> list[ChatMessage]:
-    """Convert input items to messages: the parts of one answer, thoughts, text and calls, are one message."""
+def _messages(items: Sequence[Item], n_earlier: int) -> list[ChatMessage]:
+    """Convert items to messages: the parts of one answer, thoughts, text and calls, are one message.
+
+    `n_earlier`: items that come before the input.
+    """
     messages: list[ChatMessage] = []
     answer: ChatMessage | None = None
-    for number, item in enumerate(items):
+    for number, item in enumerate(items, -n_earlier):
         part = _message(item, number)
         if part.role != "assistant":
             answer = None
@@ -234,13 +263,14 @@ def _messages(items: Sequence[Item]) -> list[ChatMessage]:
 def _message(item: Item, number: int) -> ChatMessage:
     """Convert an input item to a message, or to a part of one."""
     if item.type == "message" and item.role is not None:
-        return ChatMessage(role=item.role, content=_text(item.content, number))
+        return ChatMessage(role=item.role, content=_content(item.content, f"input[{number}].content"))
     if item.type == "function_call" and item.name is not None:
         name = _full_name(item.namespace, item.name)
         call = MessageToolCall(id=item.call_id, function=FunctionCall(name=name, arguments=item.arguments or "{}"))
         return ChatMessage(role="assistant", tool_calls=[call])
     if item.type == "function_call_output":
-        return ChatMessage(role="tool", content=_text(item.output, number), tool_call_id=item.call_id)
+        content = _content(item.output, f"input[{number}].output")
+        return ChatMessage(role="tool", content=content, tool_call_id=item.call_id)
     if item.type == "reasoning":
         told = item.content if item.content and not isinstance(item.content, str) else item.summary
         thoughts = "\n\n".join(part.text for part in told or () if part.text)
@@ -250,14 +280,23 @@ def _message(item: Item, number: int) -> ChatMessage:
     raise APIError(400, f"input[{number}] is a {item.type} without a name", param="input")
 
 
-def _text(content: str | list[MessagePart] | None, number: int) -> str:
+def _content(content: str | list[MessagePart] | None, place: str) -> str | list[ContentPart]:
     if content is None or isinstance(content, str):
         return content or ""
-    content = [part for part in content if part.type != "refusal"]
-    for part in content:
-        if part.type not in ("input_text", "output_text", "text") or part.text is None:
-            raise unsupported(f"a part of input[{number}] is {part.type!r}; edgeinfer reads text only", "input")
-    return one_text(part.text or "" for part in content)
+    return content_of(_part(part, f"{place}[{at}]") for at, part in enumerate(content) if part.type != "refusal")
+
+
+def _part(part: MessagePart, place: str) -> Part:
+    """A text or an image. Raises APIError for another part."""
+    if part.type in ("input_text", "output_text", "text") and part.text is not None:
+        return part.text
+    if part.type != "input_image":
+        raise unsupported(f"{place} is {part.type!r}; edgeinfer reads texts and images", place)
+    if part.image_url is not None:
+        return placed_image(part.image_url, f"{place}.image_url")
+    if part.file_id is not None:
+        raise unsupported(f"{place} has a file_id, and this server keeps no files: send an image_url", place)
+    raise APIError(400, f"{place} has no image_url", param=place)
 
 
 def _full_name(namespace: str | None, name: str) -> str:

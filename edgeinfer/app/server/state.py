@@ -7,7 +7,6 @@ format. Each server has its own metrics; none are global. Does not depend on rou
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -28,19 +27,23 @@ from edgeinfer.app.server.objects import Record, finished_stats
 from edgeinfer.app.server.ollama_models import DetailsCache
 from edgeinfer.app.server.pooled_model import PooledModel
 from edgeinfer.app.server.properties import open_record, properties
+from edgeinfer.app.server.request_images import RequestImages, may_see, require_sight, sees_nothing
 from edgeinfer.app.server.requests import AdapterScale, adapter_scales
 from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
-from edgeinfer.app.server.streaming import thread_done, unless_gone
+from edgeinfer.app.server.streaming import NO_TURNS, in_thread, unless_gone
+from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
-    from edgeinfer.steps import Progress
+    from edgeinfer.models.store import LocalModel
 
 T = TypeVar("T")
-ReadTexts = Callable[["Progress"], tuple[T, int]]
+MOST_READING_IMAGES = 2
+"""Requests whose images are fetched and encoded at a time, which takes a thread each."""
+ReadTexts = Callable[[Progress], tuple[T, int]]
 """Reads texts; returns a result and the number of tokens, and ends with what its progress function raises."""
 
 
@@ -49,8 +52,9 @@ class ServerState:
     """`defaults`: options for fields that a request leaves out. `n_answers`: running and queued answers.
 
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
-    answers. `tools`: of MCP servers. `details`: what lists say of models. `n_pulls`: models that are being pulled for
-    clients. `properties`: of models that were open, by name.
+    answers. `reading_images`: held by requests whose images are read, for the same reason. `tools`: of MCP servers.
+    `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of models
+    that were open, by name.
     """
 
     options: ServerOptions
@@ -59,6 +63,7 @@ class ServerState:
     defaults: Options
     n_answers: int = 0
     embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reading_images: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READING_IMAGES))
     details: DetailsCache = field(default_factory=DetailsCache)
     n_pulls: int = 0
     responses: StoredResponses = field(default_factory=StoredResponses)
@@ -83,18 +88,40 @@ class ServerState:
 
     @asynccontextmanager
     async def model(
-        self, name: str | None, n_answers: int = 0, request: Request | None = None
+        self, name: str | None, n_answers: int = 0, request: Request | None = None, image: str | None = None
     ) -> AsyncIterator[PooledModel]:
         """Reserve a model for a request of `n_answers` answers; if the client leaves meanwhile, it is not opened.
 
-        Raises APIError if the queue is full or the client has gone.
+        `image`: where the request has one. Raises APIError if the queue is full or the client has gone, and if the
+        model sees nothing: before it is opened, if that is known.
         """
         with self._counted(n_answers):
+            if image is not None:
+                await asyncio.to_thread(self._require_sight, name, image)
             async with AsyncExitStack() as held:
                 use = held.enter_async_context(self.pool.use(name, loads=self.pool.limits.loads_on_demand))
                 found = await (use if request is None else unless_gone(use, request, lambda: None))
+                require_sight(found, image)
                 await self.modules.put_back(found)
                 yield found
+
+    async def begun(self, work: Callable[[Progress], T], request: Request, image: str | None) -> T:
+        """Begin an answer, or count a prompt, in a thread; as `in_thread`. `image`: where the request has one."""
+        return await in_thread(work, request, NO_TURNS if image is None else self.reading_images)
+
+    def images(self, go_on: Progress = no_progress) -> RequestImages:
+        """What reads the images of one request. `go_on`: raises to end that."""
+        return RequestImages(go_on, fetches=self.options.fetches_images)
+
+    def reads_images(self, model: LocalModel) -> bool:
+        """Whether a model reads images; one that is not open: as far as is known of its files."""
+        pooled = self.pool.opened(model)
+        return may_see(model, self.pool.load_of(model)) if pooled is None else pooled.llm.info.reads_images
+
+    def _require_sight(self, name: str | None, image: str) -> None:
+        model = self.pool.answering(name)
+        if not self.reads_images(model):
+            raise sees_nothing(model.name, image)
 
     @contextmanager
     def _counted(self, n: int) -> Iterator[None]:
@@ -124,17 +151,7 @@ class ServerState:
 
         Returns the result of `work` and the number of tokens read. Raises APIError if the client has gone.
         """
-        gone = threading.Event()
-
-        def go_on(*_: object) -> None:
-            if gone.is_set():
-                raise APIError(499, "the client has gone")
-
-        async def in_turn() -> tuple[T, int]:
-            async with self.embedding:
-                return await thread_done(lambda: work(go_on))
-
-        result, n_tokens = await unless_gone(in_turn(), request, gone.set)
+        result, n_tokens = await in_thread(work, request, self.embedding)
         self.metrics.read(model.name, n_tokens)
         return result, n_tokens
 

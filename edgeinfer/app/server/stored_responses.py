@@ -18,8 +18,8 @@ from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.responses_schemas import REFERENCE, Item
 
 MOST_RESPONSES = 1000
-MOST_BYTES = 64 << 20
-"""Most bytes of all responses and conversations, as JSON."""
+MOST_BYTES = 128 << 20
+"""Most bytes of all responses, and of the items of all conversations with their images, as JSON."""
 _PREFIXES: Mapping[str, str] = MappingProxyType(
     {"function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 )
@@ -29,7 +29,7 @@ _PREFIXES: Mapping[str, str] = MappingProxyType(
 class StoredResponse:
     """A response, and all items of its conversation: the first `n_input` were asked, the others answered.
 
-    Every item has an id.
+    Every item has an id. `n_bytes`: of the response without them.
     """
 
     record: Record
@@ -46,6 +46,8 @@ class StoredResponses:
         self._stored: OrderedDict[str, StoredResponse] = OrderedDict()
         self._items: dict[str, tuple[Item, int]] = {}
         """Items by their ids, with the number of conversations that each is in."""
+        self._sizes: dict[int, tuple[int, int]] = {}
+        """Bytes of items, and how many conversations share each: by `id` of the object, as clients choose names."""
         self.n_bytes = 0
 
     def get(self, identity: str) -> StoredResponse | None:
@@ -58,14 +60,24 @@ class StoredResponses:
     def put(self, record: Record, items: Sequence[Item]) -> None:
         """Keep a response with the items that led to it; its own output follows them."""
         whole = tuple(map(_named, (*items, *map(Item.model_validate, record["output"]))))
-        n_bytes = len(json.dumps(record)) + sum(len(item.model_dump_json(exclude_none=True)) for item in whole)
+        n_bytes = len(json.dumps(record))
         self._stored[record["id"]] = StoredResponse(record, whole, len(items), n_bytes)
         self.n_bytes += n_bytes
         for item in whole:
             assert item.id is not None
             self._items[item.id] = (item, self._items.get(item.id, (item, 0))[1] + 1)
+            self._share(item)
         while self._stored and (len(self._stored) > self._most or self.n_bytes > self._most_bytes):
             self._forget(self._stored.popitem(last=False)[1])
+
+    def _share(self, item: Item) -> None:
+        """Count the bytes of an item once, however many conversations it is in."""
+        known = self._sizes.get(id(item))
+        if known is None:
+            n_bytes = len(item.model_dump_json(exclude_none=True))
+            self.n_bytes += n_bytes
+            known = n_bytes, 0
+        self._sizes[id(item)] = known[0], known[1] + 1
 
     def resolved(self, items: Sequence[Item], earlier: Sequence[Item]) -> list[Item]:
         """Items with those that they refer to; what is among `earlier` ones is there already. Raises APIError."""
@@ -97,6 +109,11 @@ class StoredResponses:
             known, n = self._items.pop(item.id)
             if n > 1:
                 self._items[item.id] = (known, n - 1)
+            n_bytes, n = self._sizes.pop(id(item))
+            if n > 1:
+                self._sizes[id(item)] = n_bytes, n - 1
+            else:
+                self.n_bytes -= n_bytes
 
 
 def _named(item: Item) -> Item:

@@ -8,8 +8,9 @@ intervals.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.models.text.tools import ToolCall
+    from edgeinfer.steps import Progress
 
 T = TypeVar("T")
 
@@ -44,6 +46,7 @@ LOOK_S = 0.25
 """Seconds between two checks whether a client waiting for a complete answer is still connected."""
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
+NO_TURNS = nullcontext()
 
 
 class Chunked(Protocol):
@@ -92,6 +95,26 @@ async def thread_done(work: Callable[[], T]) -> T:
         await asyncio.wait({task})
         task.exception()  # retrieve the exception, or asyncio would log it
         raise
+
+
+async def in_thread(
+    work: Callable[[Progress], T], request: Request, turns: AbstractAsyncContextManager[object] = NO_TURNS
+) -> T:
+    """Run `work` in a thread and return its result; raises APIError if the client disconnects.
+
+    The progress function that `work` is given ends it then. `turns`: held meanwhile, so that threads stay free.
+    """
+    gone = threading.Event()
+
+    def go_on(*_: object) -> None:
+        if gone.is_set():
+            raise APIError(499, "the client has gone")
+
+    async def in_turn() -> T:
+        async with turns:
+            return await thread_done(lambda: work(go_on))
+
+    return await unless_gone(in_turn(), request, gone.set)
 
 
 async def unless_gone(work: Awaitable[T], request: Request, stop: Callable[[], None]) -> T:

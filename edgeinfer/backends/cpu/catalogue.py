@@ -152,6 +152,13 @@ def attention(layout: PageLayout, isa_name: str, *, chosen: bool = False) -> Att
     return AttentionKernels(by_tile, by_chunk, join)
 
 
+def attend_whole(layout: PageLayout, isa_name: str) -> Kernel | None:
+    """The kernel for whole texts in tile registers, for float16 pages, if the instruction set has any."""
+    if isa_name not in TILED or _rounded(layout.kind) is not None:
+        return None
+    return Kernel("attend_whole", _source("attention.whole", "attend_whole"), attention_records.ATTENTION)
+
+
 def _attention_isa(layout: PageLayout, isa_name: str) -> tuple[str, str]:
     """A name for the kind of pages and the instruction set that attention is compiled for, and that set."""
     isa_name = TILED.get(isa_name, isa_name)
@@ -213,9 +220,19 @@ def product_tiles(panel: IntegerPanel, isa_name: str) -> Kernel | None:
     return Kernel(f"product-{panel.key}-{isa_name}", source, records.PRODUCT)
 
 
-def product_float(panel: FloatPanel) -> Kernel:
-    """The kernel for a float panel."""
-    return Kernel(f"product-{panel.key}", _source("matmul.floats", "product", (panel.key,)), records.FLOAT_PRODUCT)
+def product_float(panel: FloatPanel, isa_name: str) -> Kernel:
+    """The kernel for a float panel; of an instruction set only matters how much the registers hold."""
+    name, isa_name = ("wide", "avx512vnni") if TILED.get(isa_name, isa_name) in WIDE else ("narrow", "portable")
+    source = _source("matmul.floats", "product", (panel.key, isa_name))
+    return Kernel(f"product-{panel.key}-{name}", source, records.FLOAT_PRODUCT)
+
+
+def product_split(panel: FloatPanel, isa_name: str) -> Kernel | None:
+    """The kernel that takes numbers as sums of two bfloat16, if the instruction set has tile registers."""
+    if isa_name not in TILED:
+        return None
+    source = _source("matmul.split_floats", "product", (panel.key,))
+    return Kernel(f"product-split-{panel.key}", source, records.FLOAT_PRODUCT)
 
 
 def _rounded(kind: KVKind) -> KVKind | None:

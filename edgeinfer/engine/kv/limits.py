@@ -20,8 +20,8 @@ from edgeinfer.graph.operands import SLOTS_IN_PASS, Windows
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
+from edgeinfer.models.projector_file import ProjectorFacts
 from edgeinfer.models.variants import block_budget_of
-from edgeinfer.models.vision.encoder import ImageEncoder
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.machine.topology import available_bytes
@@ -179,18 +179,22 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
     )
 
 
-def encoder_limits(encoder: ImageEncoder) -> Limits:
-    """Limits for an image encoder, of which a pass has one tile."""
-    n_most = encoder.n_most
+def encoder_limits(spec: ModelSpec) -> Limits:
+    """Limits for one of the graphs of an image encoder, of which a pass has one tile."""
+    n_most = spec.n_context_trained
     return Limits(n_most, pages_for(n_most), max_tokens=n_most, max_outputs=n_most)
 
 
-def with_encoder(need: MemoryNeed, device: str, encoder: ImageEncoder, tensors: Mapping[str, TensorInfo]) -> MemoryNeed:
+def with_encoder(need: MemoryNeed, device: str, projector: ProjectorFacts) -> MemoryNeed:
     """The need of a model with that of its image encoder. Raises as `memory_need`."""
-    limits = encoder_limits(encoder)
-    return need.with_encoder(
-        *(memory_need(device, spec, tensors, limits) for spec in (encoder.trunk, encoder.projection))
-    )
+    specs = projector.encoder.trunk, projector.encoder.projection
+    return need.with_encoder(*(memory_need(device, spec, projector.tensors, encoder_limits(spec)) for spec in specs))
+
+
+def encoder_bytes(device: str, projector: ProjectorFacts | None) -> int:
+    """Bytes that an image encoder takes beside its model; 0 for None. Raises as `memory_need`."""
+    none = MemoryNeed(0, 0, 0, 0, 0)
+    return 0 if projector is None else with_encoder(none, device, projector).beside_bytes
 
 
 def _draft_bytes(spec: ModelSpec, limits: Limits) -> int:

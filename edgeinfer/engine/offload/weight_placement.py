@@ -54,13 +54,15 @@ class WeightBudget:
     """The weight budget. `ram_bytes`: memory for weights, None for all there is. `packs`: a bundle file may be written.
 
     If not all weights stay, `beside_bytes` of that memory are for a second model. `n_sequences`: a pass must have room
-    for this many, with their states, and has room for more as memory allows.
+    for this many, with their states, and has room for more as memory allows. `encoder_bytes`: available memory that is
+    for an image encoder.
     """
 
     ram_bytes: int | None = None
     packs: bool = True
     beside_bytes: int = 0
     n_sequences: int = 1
+    encoder_bytes: int = 0
 
 
 SMALLER_PASSES = (128, 64)
@@ -103,7 +105,7 @@ def fit_weights(
     Checkpoints of states are given up before weights. `available` bytes on another machine (None: this one's). Raises
     DoesNotFit if there is not even room for the rest.
     """
-    available = memory_for_model() if available is None else available
+    available = (memory_for_model() if available is None else available) - holding.encoder_bytes
     room = _room(spec, file, limits, holding, available)
     if spec.states and room.budget_bytes is not None:
         sizes = available, holding.n_sequences, holding.ram_bytes

@@ -1,41 +1,125 @@
 """Opening a model together with the projector with which it reads images.
 
-In: a model on this machine and options. Out: the `Subject`, prepared for rows of images if there is a projector, and
-notices. Raises as `open_subject` and `chosen_projector`.
+In: a model on this machine and options. Out: the `Subject`, prepared for rows of images if there is a projector, or
+what the projector's header says; and notices. Raises as `open_subject` and `open_projector`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from edgeinfer.engine.run.evaluators import Subject, open_subject
+from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
-from edgeinfer.models.projector_choice import projectors_of
-from edgeinfer.models.projector_file import ProjectorFile, open_projector
+from edgeinfer.models.gguf import GGUFFile, Header
+from edgeinfer.models.load import spec_of
+from edgeinfer.models.model_projectors import projectors_of
+from edgeinfer.models.projector_file import ProjectorFacts, facts_of, has_projector, open_projector
+
+Opened = TypeVar("Opened")
 
 SEEING = ("cpu", "reference")
 """Devices that take rows of images."""
 
 
 def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subject, tuple[str, ...]]:
-    """Open a model with its projector: the one that options name, else its own, if it has one.
+    """Open a model with its projector: the one that options name, else one beside it, else one in its file.
 
     `source`: where the store has it from.
     """
+    subject, notices = _first(path, load, source, lambda beside: _together(path, load, beside))
+    if subject is None:
+        subject = open_subject(path, load)
+        if not notices and isinstance(subject.file, GGUFFile):
+            seeing, notices = _inner(path, load, subject.file, lambda own: _together(path, load, own))
+            if seeing is not None:
+                subject.file.close()
+                subject = seeing
+    return replace(subject, source=source), notices
+
+
+def projector_facts(
+    path: Path, header: GGUFFile | Header, load: LoadOptions, source: str = ""
+) -> tuple[ProjectorFacts | None, tuple[str, ...]]:
+    """What the projector says with which `open_seeing` would open a model, from headers alone; and notices.
+
+    The device "auto" counts as the one on which a model is opened that has a projector. Raises as `open_seeing` for a
+    projector that options name.
+    """
+    load = replace(load, device=AUTO_DEVICE if load.device == "auto" else load.device)
+
+    def facts(beside: Path) -> ProjectorFacts:
+        with open_projector(beside) as projector:
+            found = projector.facts
+        require_partner(found, spec_of(header.metadata, header.tensors, load.n_context, rows=True))
+        return found
+
+    found, notices = _first(path, load, source, facts)
+    return (found, notices) if found is not None or notices else _inner(path, load, header, facts)
+
+
+def fetched_projector(header: Header) -> ProjectorFacts | None:
+    """The projector that would be fetched with a model; None if edgeinfer would not read images with it."""
+    projector = header if has_projector(header.metadata) else header.projector
+    if projector is None:
+        return None
+    try:
+        found = facts_of(projector.metadata, projector.tensors, "its projector")
+        require_partner(found, spec_of(header.metadata, header.tensors, rows=True))
+    except EdgeInferError:
+        return None
+    return found
+
+
+def _first(
+    path: Path, load: LoadOptions, source: str, opened: Callable[[Path], Opened]
+) -> tuple[Opened | None, tuple[str, ...]]:
+    """What opens a projector that may belong to a model, and notices; None if there is none that does."""
     why = _why_not(load)
     if load.mmproj not in ("auto", "off"):
         if why:
             raise BadSetting(f"images need {why}; leave --mmproj out or change that")
-        return replace(_together(path, load, Path(load.mmproj).expanduser()), source=source), ()
+        return opened(Path(load.mmproj).expanduser()), ()
     reasons: list[str] = []
     for beside in () if why or load.mmproj == "off" else projectors_of(path, source):
         try:
-            return replace(_together(path, load, beside), source=source), ()
+            return opened(beside), ()
         except EdgeInferError as reason:
             reasons.append(f"images cannot be read with {beside.name}: {reason}")
-    return replace(open_subject(path, load), source=source), tuple(reasons[:1])
+    return None, tuple(reasons[:1])
+
+
+def _inner(
+    path: Path, load: LoadOptions, header: GGUFFile | Header, opened: Callable[[Path], Opened]
+) -> tuple[Opened | None, tuple[str, ...]]:
+    """The same for a projector in a model's own file."""
+    if load.mmproj == "off" or _why_not(load) or not has_projector(header.metadata):
+        return None, ()
+    try:
+        return opened(path), ()
+    except EdgeInferError as reason:
+        return None, (f"images cannot be read with the projector in {path.name}: {reason}",)
+
+
+def may_see(path: Path, load: LoadOptions, source: str = "") -> bool:
+    """Whether a model may read images once it is open, as far as options, names of files and its header say."""
+    device = SEEING[0] if load.device == "auto" else load.device
+    if load.mmproj == "off" or _why_not(replace(load, device=device)):
+        return False
+    return load.mmproj != "auto" or bool(projectors_of(path, source)) or _has_inner(path)
+
+
+def _has_inner(path: Path) -> bool:
+    try:
+        with GGUFFile.open(path) as file:
+            return has_projector(file.metadata)
+    except EdgeInferError:
+        return False
 
 
 def _why_not(load: LoadOptions) -> str:
@@ -50,7 +134,7 @@ def _together(path: Path, load: LoadOptions, beside: Path) -> Subject:
     try:
         subject = open_subject(path, replace(load, rows=True))
         try:
-            _check_partner(projector, subject)
+            require_partner(projector.facts, subject.spec)
         except BaseException:
             subject.file.close()
             raise
@@ -60,11 +144,11 @@ def _together(path: Path, load: LoadOptions, beside: Path) -> Subject:
     return replace(subject, projector=projector)
 
 
-def _check_partner(projector: ProjectorFile, subject: Subject) -> None:
+def require_partner(projector: ProjectorFacts, spec: ModelSpec | None) -> None:
     """Raises BadSetting if a projector's rows are not as wide as the model's."""
-    width = 0 if subject.spec is None else subject.spec.inputs.row_width
+    width = 0 if spec is None else spec.inputs.row_width
     if projector.encoder.width != width:
         raise BadSetting(
-            f"{projector.file.path.name} makes rows of {projector.encoder.width} numbers, and the model reads rows of "
+            f"{projector.file_name} makes rows of {projector.encoder.width} numbers, and the model reads rows of "
             f"{width}: it belongs to another model; give the projector of this one (--mmproj)"
         )

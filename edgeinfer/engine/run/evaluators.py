@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.backends.base import DEVICES, DeviceKind, Limits, OpSeconds, device_kinds, kind_of
 from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText, StopFlag
-from edgeinfer.engine.kv.limits import memory_need, unknown_need, with_encoder
+from edgeinfer.engine.kv.limits import encoder_bytes, memory_need, unknown_need, with_encoder
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
@@ -262,7 +262,11 @@ class Subject:
         if self.spec is None:
             return unknown_need(self.file.metadata, self.file.tensors, limits)
         need, projector = memory_need(device, self.spec, self.file.tensors, limits), self.projector
-        return need if projector is None else with_encoder(need, device, projector.encoder, projector.file.tensors)
+        return need if projector is None else with_encoder(need, device, projector.facts)
+
+    def encoder_bytes(self, device: str) -> int:
+        """Bytes of the encoder of its images on a device; 0 for none."""
+        return encoder_bytes(device, None if self.projector is None else self.projector.facts)
 
     def close(self) -> None:
         """Close the files."""

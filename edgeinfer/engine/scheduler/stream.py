@@ -172,6 +172,11 @@ class TextStream:
         """Statistics of the answer; None until it is done."""
         return self._sequence.stats
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the answer was asked to end."""
+        return self._sequence.stop_asked.is_set()
+
     def read(self) -> str:
         """Generate to the end and return the whole text."""
         for _ in self:

@@ -33,13 +33,14 @@ class OpenEncoder:
         """Raises DoesNotFit, UnsupportedModel."""
         self._encoder = encoder = projector.encoder
         self._table = _table(projector)
-        limits = encoder_limits(encoder)
-        self._trunk = beside(encoder.trunk, projector.file, fingerprint, limits)
+        first, last = encoder.trunk, encoder.projection
+        self._trunk = beside(first, projector.file, fingerprint, encoder_limits(first))
         try:
-            self._projection = beside(encoder.projection, projector.file, fingerprint, limits)
+            self._projection = beside(last, projector.file, fingerprint, encoder_limits(last))
         except BaseException:
             self._trunk.close()
             raise
+        projector.file.release()
 
     def encoded(self, tile: TileInput, grid: Size) -> Floats:
         """The rows of a tile: float32[M, D]."""

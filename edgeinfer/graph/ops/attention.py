@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgeinfer.graph.block_choice import SAMPLED, chosen_chunks, sampled_tokens
 from edgeinfer.graph.budget import recent_and_best, unseen_chunks
 from edgeinfer.graph.op import Access, AttentionHeads, BlockAttention, Cost, Op, OpContext
-from edgeinfer.graph.operands import Weight
+from edgeinfer.graph.operands import Precision, Weight
 from edgeinfer.graph.step import PAGE, Floats
 
 FARTHEST = 128
@@ -38,6 +38,7 @@ class Attention(Op):
     layers without a window attend to a part of the positions (`graph.budget`). `block_budget`: blocks of a prompt
     attend to about that many positions (`graph.block_choice`). `spans`: where a pass states spans, a token sees the
     positions of its own, later ones too; a window limits the first of them. Without any it sees what `causal` says.
+    `precision`: what is enough.
     """
 
     query: str
@@ -57,6 +58,7 @@ class Attention(Op):
     relative: Weight | None = None
     block_budget: int | None = None
     spans: bool = False
+    precision: Precision = "highest"
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -71,7 +73,7 @@ class Attention(Op):
     def cost(self) -> Cost:
         blocks = None if self.block_budget is None else BlockAttention(PAGE, self.block_budget, SAMPLED)
         sizes = self.heads, self.kv_heads, self.key_width, self.value_width
-        heads = AttentionHeads(*sizes, self.window, blocks)
+        heads = AttentionHeads(*sizes, self.window, blocks, self.causal)
         return Cost(vectors=self.vectors, attention=heads)
 
     def evaluate(self, context: OpContext) -> None:

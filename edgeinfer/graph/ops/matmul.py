@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.graph.op import Access, Cost, MatMulCost, Op, OpContext
-from edgeinfer.graph.operands import Weight
+from edgeinfer.graph.operands import Precision, Weight
 
 
 @dataclass(frozen=True, slots=True)
 class MatMul(Op):
-    """out = source @ weight.T (+ bias), or out += the same when `accumulate`."""
+    """out = source @ weight.T (+ bias), or out += the same when `accumulate`.
+
+    `precision`: what is enough if the weight is of floats.
+    """
 
     source: str
     out: str
     weight: Weight
     bias: Weight | None = None
     accumulate: bool = False
+    precision: Precision = "highest"
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:

@@ -32,4 +32,4 @@ def guess(hp: Hyperparameters) -> TrainedHead:
     return head_of_decoder(g, feed, ffn_norm="post_attention_norm", head_norms=head_norms)
 
 
-ARCHITECTURE = Architecture(build, head=guess)
+ARCHITECTURE = Architecture(build, axes="contiguous", head=guess)

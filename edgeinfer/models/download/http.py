@@ -75,13 +75,15 @@ def shown(url: str) -> str:
 
 
 @contextmanager
-def open_url(url: str, headers: Mapping[str, str], policy: DownloadPolicy) -> Iterator[http.client.HTTPResponse]:
-    """Request `url` and yield the open response, closing it afterwards.
+def open_url(
+    url: str, headers: Mapping[str, str], policy: DownloadPolicy, opener: urllib.request.OpenerDirector | None = None
+) -> Iterator[http.client.HTTPResponse]:
+    """Request `url` and yield the open response, closing it afterwards. `opener`: None for the usual one.
 
     Raises ConnectionCutError for transient errors, including those inside the `with`, and Refused for final ones.
     """
     try:
-        response = _opener().open(_request(url, headers), timeout=policy.stall_s)
+        response = (opener or _opener()).open(_request(url, headers), timeout=policy.stall_s)
     except urllib.error.HTTPError as error:
         status, reason = error.code, error.reason
         error.close()

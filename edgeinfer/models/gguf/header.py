@@ -114,13 +114,17 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The contents of a GGUF file's first bytes; `data_offset` is where tensor data begins."""
+    """The contents of a GGUF file's first bytes; `data_offset` is where tensor data begins.
+
+    `projector`: header of the file with which the model reads images, where both were read before a download.
+    """
 
     version: int
     metadata: Metadata
     tensors: Mapping[str, TensorInfo]
     alignment: int
     data_offset: int
+    projector: Header | None = None
 
 
 @dataclass(frozen=True, slots=True)

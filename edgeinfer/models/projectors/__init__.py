@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.models.gguf import Metadata
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.vision.encoder import ImageEncoder
 from edgeinfer.registry import Registry
@@ -37,11 +38,20 @@ LLAVA = "mlp"
 """The type of LLaVA's first files, which state none."""
 
 
+def type_of(metadata: Metadata) -> str | None:
+    """The type that a projector file names; None if it names none."""
+    found = next((metadata.text(key) for key in TYPE_KEYS if key in metadata), None)
+    return LLAVA if found is None and metadata.flag(f"{ARCHITECTURE}.has_llava_projector", False) else found
+
+
+def is_known(kind: str) -> bool:
+    """Whether there is a projector of this type."""
+    return kind in PROJECTORS or any(kind in entry.aliases for entry in PROJECTORS.entries().values())
+
+
 def projector_of(hp: Hyperparameters) -> Projector:
     """The projector of a file. Raises UnsupportedModel with a list, BadGGUF for a file that is no projector."""
-    found = next((hp.metadata.text(key) for key in TYPE_KEYS if key in hp.metadata), None)
-    if found is None and hp.flag("has_llava_projector", default=False):
-        found = LLAVA
+    found = type_of(hp.metadata)
     if found is None:
         raise BadGGUF(f"the file has no {TYPE_KEYS[-1]}: it is no projector file (mmproj)")
     if found in PROJECTORS:

@@ -30,7 +30,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     transformer.embed_patches(g, patch, positions=True)
     transformer.layers(g, "gelu_tanh")
     transformer.norm(g, "v.post_ln", out="x")
-    last = transformer.begun_projection(hp, n_patches, width, out)
+    last = transformer.begun_projection(hp, n_patches // block**2, width, out)
     factors = hp.vector("mm.soft_emb_norm.weight", width)
     last.add(RMSNorm("joined", last.buffer("normed", width), factors, width, g.sizes.epsilon))
     transformer.turned_product(last, "normed", "x", "mm.input_projection", out, width)

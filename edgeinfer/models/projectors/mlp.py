@@ -7,14 +7,15 @@ llama.cpp.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
-from edgeinfer.models.images.patches import patches_of, tiles_of
+from edgeinfer.models.images.patches import patches_of
 from edgeinfer.models.images.resizing import normalised, padded, resized
+from edgeinfer.models.images.sizes import best_canvas, square_size
+from edgeinfer.models.images.tiling import llava_next_tiles
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.class_token import TokensOfGrid
@@ -46,7 +47,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     colour = tuple(int(each * 255) for each in mean)
 
     def tiles(pixels: Pixels, _: ImagePlan) -> list[TileInput]:
-        cut = _cut(pixels, side, canvases) if canvases else [_squared(pixels, side, colour)]
+        cut = llava_next_tiles(pixels, side, canvases) if canvases else [_squared(pixels, side, colour)]
         return [TileInput(tokens.input_rows(patches_of(normalised(each, mean, deviation), patch))) for each in cut]
 
     return ImageEncoder(
@@ -92,42 +93,17 @@ def _canvases(hp: Hyperparameters, side: int) -> tuple[Size, ...]:
 
 def _planned(tile: TilePlan, side: int, canvases: tuple[Size, ...]) -> Callable[[Size], ImagePlan]:
     def plan(size: Size) -> ImagePlan:
-        height, width = _canvas(size, canvases) if canvases else (0, 0)
+        height, width = best_canvas(size, canvases) if canvases else (0, 0)
         n_tiles = 1 + height // side * (width // side)
         return ImagePlan((tile,) * n_tiles, tuple(range(n_tiles)))
 
     return plan
 
 
-def _canvas(size: Size, canvases: tuple[Size, ...]) -> Size:
-    """The canvas on which most of an image's pixels remain; of these, the smallest."""
-    height, width = size
-
-    def rank(canvas: Size) -> tuple[int, int]:
-        scale = min(canvas[1] / width, canvas[0] / height)
-        kept = min(int(width * scale) * int(height * scale), width * height)
-        return -kept, canvas[0] * canvas[1] - kept
-
-    return min(canvases, key=rank)
-
-
 def _squared(pixels: Pixels, side: int, colour: tuple[int, ...]) -> Pixels:
     """The image in the middle of a square of the mean colour."""
-    longest = max(pixels.shape[:2])
-    return resized(padded(pixels, (longest, longest), colour, centred=True), (side, side), "bicubic")
-
-
-def _cut(pixels: Pixels, side: int, canvases: tuple[Size, ...]) -> list[Pixels]:
-    """The whole image squeezed into a square, then the tiles of its canvas, on which it lies in the middle."""
     height, width, _ = pixels.shape
-    canvas = _canvas((height, width), canvases)
-    across, down = canvas[1] / width, canvas[0] / height
-    if across < down:
-        size = min(math.ceil(height * across), canvas[0]), canvas[1]
-    else:
-        size = canvas[0], min(math.ceil(width * down), canvas[1])
-    laid = padded(resized(pixels, size, "bicubic"), canvas, centred=True)
-    return [resized(pixels, (side, side), "bicubic"), *tiles_of(laid, (side, side))]
+    return resized(padded(pixels, square_size((height, width)), colour, centred=True), (side, side), "bicubic")
 
 
 PROJECTOR = Projector(build)

@@ -45,7 +45,7 @@ def encoder(
     patch = hp.integer(f"{KEYS}patch_size")
     block = hp.integer(f"{KEYS}spatial_merge_size", 1) if f"{MERGER}.weight" in hp.tensors else 1
     edge = patch * block
-    longest = min(hp.integer(f"{KEYS}image_size"), math.isqrt(most_patches) // block * edge)
+    longest = min(hp.integer(f"{KEYS}image_size"), max(math.isqrt(most_patches) // block, 1) * edge)
     n_most = (-(-longest // edge) * block) ** 2
     g = transformer.begun(hp, n_most, norms="rms")
     transformer.embed_patches(g, patch, positions=False)
@@ -89,7 +89,7 @@ def encoder(
 def _projection(hp: Hyperparameters, n_most: int, own: int, block: int, width: int) -> ModelSpec:
     """Blocks of patches become one row, if they are merged; then two products."""
     joined = own * block**2
-    g = transformer.begun_projection(hp, n_most, joined, width)
+    g = transformer.begun_projection(hp, n_most // block**2, joined, width)
     source = "joined"
     if f"{MERGER}.weight" in hp.tensors:
         source = "merged"

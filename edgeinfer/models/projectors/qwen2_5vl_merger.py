@@ -7,8 +7,6 @@ where the file does not say: the defaults of the processor's class; published on
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,18 +40,16 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         transformer.layer(g, number, activation, *rope, spans=(number + 1) % period > 0)
     transformer.norm(g, "v.post_ln", out="x")
     joined, width = block**2 * g.sizes.width, hp.integer(f"{KEYS}projection_dim")
-    last = transformer.begun_projection(hp, n_most, joined, width)
+    last = transformer.begun_projection(hp, n_most // block**2, joined, width)
     native.merger(last, "joined", "x", ("mm.0", "mm.2"), joined, width)
 
     def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
         order, spans = windows((grid[0] // block, grid[1] // block), side)
-        patches, axes = (
-            each.reshape(len(order), block**2, -1)[order].reshape(len(each), -1)
-            for each in (resolution.patches(pixels, grid), resolution.axes(grid))
-        )
+        members = (order[:, None] * block**2 + np.arange(block**2)).reshape(-1)
         first, last = spans.T * block**2
         spans = np.repeat(np.stack([first, last + block**2 - 1], axis=1), block**2, axis=0)
+        patches, axes = resolution.patches(pixels, grid)[members], resolution.axes(grid)[members]
         return [TileInput(patches, axes, spans.astype(np.int32))]
 
     def read(rows: Floats, grid: Size) -> Floats:
@@ -65,8 +61,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         projection=transformer.end(last, width=width),
         n_most=n_most,
         width=width,
-        placeholder=re.escape("<|image_pad|>"),
-        plan=resolution.plan,
+        placeholder=native.QWEN_MARKS.placeholder,
+        plan=lambda size: resolution.plan(size, native.QWEN_MARKS),
         tiles=tiles,
         joined=read,
     )

@@ -6,8 +6,6 @@ file does not say: the defaults of the processor's class; published ones allow u
 
 from __future__ import annotations
 
-import re
-
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
@@ -27,7 +25,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     transformer.layers(g, transformer.activation_of(hp), *transformer.axial_rope(g.sizes.head_width))
     transformer.norm(g, "v.post_ln", out="x")
     joined, width = n * g.sizes.width, hp.integer(f"{KEYS}projection_dim")
-    last = transformer.begun_projection(hp, n_most, joined, width)
+    last = transformer.begun_projection(hp, n_most // n, joined, width)
     native.merger(last, "joined", "x", ("mm.0", "mm.2"), joined, width)
 
     def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
@@ -39,8 +37,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         projection=transformer.end(last, width=width),
         n_most=n_most,
         width=width,
-        placeholder=re.escape("<|image_pad|>"),
-        plan=resolution.plan,
+        placeholder=native.QWEN_MARKS.placeholder,
+        plan=lambda size: resolution.plan(size, native.QWEN_MARKS),
         tiles=tiles,
         joined=joined_neighbours(n),
     )

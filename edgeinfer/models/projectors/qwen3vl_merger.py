@@ -8,8 +8,6 @@ say: the least of the published processors, and the most of their class; they th
 
 from __future__ import annotations
 
-import re
-
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.hidden_rows import HiddenRows
 from edgeinfer.graph.ops.join_parts import JoinParts
@@ -61,11 +59,11 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     width = hp.integer(f"{KEYS}projection_dim")
     return ImageEncoder(
         trunk=transformer.end(g, "parts" if deep else "x", parts * own),
-        projection=_projection(hp, n_most, n * own, width, tuple(deep)),
+        projection=_projection(hp, n_most // n, n * own, width, tuple(deep)),
         n_most=n_most,
         width=parts * width,
-        placeholder=re.escape("<|image_pad|>"),
-        plan=resolution.plan,
+        placeholder=native.QWEN_MARKS.placeholder,
+        plan=lambda size: resolution.plan(size, native.QWEN_MARKS),
         tiles=tiles,
         joined=joined,
         positions=(transformer.square_table(hp, own), positions),

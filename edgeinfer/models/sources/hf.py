@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from edgeinfer.models.download.part import DownloadPart, part_path
 from edgeinfer.models.download.policy import DownloadPolicy, shifted
 from edgeinfer.models.download.transfer import receive
 from edgeinfer.models.file_names import model_name_at, quant_of, safe_file_name
-from edgeinfer.models.gguf import HeaderIncomplete
+from edgeinfer.models.gguf import Header, HeaderIncomplete
 from edgeinfer.models.hub_client import client, hub_api, progress_bar_class, readable, require_client
 from edgeinfer.models.projector_choice import projector_in
 from edgeinfer.models.repository_files import PREFERRED_QUANTS, choose_files, in_order, models_among
@@ -87,18 +88,18 @@ class HubSource:
         with hub_api(self.text, self.repo, pull.policy) as api:
             there = api.list_repo_files(self.repo)
             files = choose_files(there, self.quant, self.repo)
-            projector = projector_in(there, files[0])
-            both = files if projector is None else (*files, projector)
-            return self._download_files(api, both, pull)[: len(files)]
+            return self._download_files(api, files, projector_in(there, files[0]), pull)[: len(files)]
 
-    def _download_files(self, api: Any, files: tuple[str, ...], pull: Pull) -> tuple[Path, ...]:
+    def _download_files(self, api: Any, models: tuple[str, ...], projector: str | None, pull: Pull) -> tuple[Path, ...]:
         hub, _ = client()
+        files = models if projector is None else (*models, projector)
         safe_file_name(files[0], self.repo)
         name = model_name_at(files[0])
         pull.claim(name, self._resolved(name))
         known = [hub.get_hf_file_metadata(self._url(api, file), token=hub.get_token()) for file in files]
         total_bytes = sum(entry.size or 0 for entry in known)
-        self._approve(api, files[0], known[0].location, total_bytes, pull)
+        locations = {file: str(entry.location) for file, entry in zip(files, known, strict=True)}
+        self._approve(api, locations, projector, total_bytes, pull)
         pull.begin_body(self.text)
         cache = Path(hub.constants.HF_HUB_CACHE)
         cache.mkdir(parents=True, exist_ok=True)
@@ -132,17 +133,28 @@ class HubSource:
             receive(remote, part, pull.policy, pull.progress, expected_sha256=sha256, besides_bytes=later_bytes)
             os.replace(part.finish(), blobs / sha256)
 
-    def _approve(self, api: Any, file: str, location: str, total_bytes: int, pull: Pull) -> None:
-        """Fetch the header of the first file and ask for approval."""
+    def _approve(self, api: Any, locations: dict[str, str], projector: str | None, n_bytes: int, pull: Pull) -> None:
+        """Fetch the headers of the first file and of the projector, and ask for approval. `locations`: by file."""
+        file = next(iter(locations))
+        header = self._header(api, file, locations[file], pull)
+        if header is None:
+            return
+        if projector is not None:
+            with suppress(BadGGUF):  # such a model reads texts at least
+                header = replace(header, projector=self._header(api, projector, locations[projector], pull))
+        pull.approve(header, n_bytes)
+
+    def _header(self, api: Any, file: str, location: str, pull: Pull) -> Header | None:
+        """The header of a file; None if its server gives no parts of files. Raises BadGGUF."""
         remote = readable(location, str(api.endpoint), pull.policy)
-        if remote.ranged and remote.nbytes:
-            where = f"{self.text}: {file}"
-            with open_ranged(remote, pull.policy) as stream:
-                try:
-                    header = read_header(stream, remote.nbytes, where)
-                except HeaderIncomplete:
-                    raise BadGGUF(f"{where} ends inside its header; choose another file") from None
-            pull.approve(header, total_bytes)
+        if not (remote.ranged and remote.nbytes):
+            return None
+        where = f"{self.text}: {file}"
+        with open_ranged(remote, pull.policy) as stream:
+            try:
+                return read_header(stream, remote.nbytes, where)
+            except HeaderIncomplete:
+                raise BadGGUF(f"{where} ends inside its header; choose another file") from None
 
     def _url(self, api: Any, file: str) -> str:
         hub, _ = client()

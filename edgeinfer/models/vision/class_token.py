@@ -59,15 +59,16 @@ class TokensOfGrid:
         order = block_order(self.grid, self.block)
 
         def added(table: Floats, _: Size) -> Floats:
+            rows: Floats = table[order]
             if not self.has_class:
-                return table[order]
+                return rows
             rows = table[np.concatenate([[0], 1 + order])]
             rows[0] += table[n_tokens]
             if has_bias:
                 rows[1:] += table[n_tokens + 1]
             return rows
 
-        return self.hp.matrix(POSITIONS, (n_tokens, width)), added
+        return self.hp.kernel(POSITIONS, n_tokens, width), added
 
     def constants(self, width: int) -> tuple[Weight, ...]:
         """The class embedding, and the bias of patches."""

@@ -7,6 +7,8 @@ a block follow one another, and the positions of patches and of rows along three
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +33,29 @@ PATCHES_MOST = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
+class Marks:
+    """The special tokens before an image, in place of its rows, and after it."""
+
+    begin: str
+    image: str
+    end: str
+
+    @property
+    def placeholder(self) -> str:
+        """The pattern of what templates write: all three, or that in place of the rows alone."""
+        begin, image, end = map(re.escape, (self.begin, self.image, self.end))
+        return f"(?:{begin})?{image}(?:{end})?"
+
+
+QWEN_MARKS = Marks("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
+
+
+@dataclass(frozen=True, slots=True)
 class Resolution:
-    """How large an image is made: multiples of `patch` x `block` pixels, with `least` to `most` pixels in all."""
+    """How large an image is made: multiples of `patch` x `block` pixels, with `least` to `most` pixels in all.
+
+    `enlarged`: what is done to the size of small images before that.
+    """
 
     patch: int
     block: int
@@ -40,15 +63,22 @@ class Resolution:
     most: int
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
+    enlarged: Callable[[Size, int], Size] = lambda size, _: size
 
     @classmethod
-    def of(cls, hp: Hyperparameters, least_tokens: int, block: int = 2) -> Resolution:
+    def of(
+        cls,
+        hp: Hyperparameters,
+        least_tokens: int,
+        enlarged: Callable[[Size, int], Size] = lambda size, _: size,
+        block: int = 2,
+    ) -> Resolution:
         """That of a file; `least_tokens`: fewest rows if it does not say. Raises BadGGUF."""
         patch, block = hp.integer(f"{KEYS}patch_size"), hp.integer(f"{KEYS}spatial_merge_size", block)
         per_token = (patch * block) ** 2
         least = hp.integer(f"{KEYS}image_min_pixels", least_tokens * per_token)
         most = hp.integer(f"{KEYS}image_max_pixels", MOST_TOKENS * per_token)
-        found = cls(patch, block, least, most, *normalisation(hp))
+        found = cls(patch, block, least, most, *normalisation(hp), enlarged)
         if not least <= most or found.n_most > PATCHES_MOST:
             raise BadGGUF(f"images have {least} to {most} pixels and patches of {patch}; up to {PATCHES_MOST} may be")
         return found
@@ -61,14 +91,15 @@ class Resolution:
 
     def grid(self, size: Size) -> Size:
         """Patches down and across. Raises BadImage for shapes that are too long."""
-        height, width = multiples_within(size, self.patch * self.block, self.least, self.most)
+        edge = self.patch * self.block
+        height, width = multiples_within(self.enlarged(size, edge), edge, self.least, self.most)
         return height // self.patch, width // self.patch
 
-    def plan(self, size: Size) -> ImagePlan:
+    def plan(self, size: Size, marks: Marks) -> ImagePlan:
         """An image as one tile whose rows have positions along axes. Raises as `grid`."""
         grid = self.grid(size)
         axes = grid_axes((grid[0] // self.block, grid[1] // self.block))
-        return ImagePlan((TilePlan(grid, len(axes), axes),), (0,))
+        return ImagePlan((TilePlan(grid, len(axes), axes),), (marks.begin, 0, marks.end))
 
     def patches(self, pixels: Pixels, grid: Size) -> Floats:
         """The patches of an image: float32[N, 3 * patch * patch]."""

@@ -2,7 +2,8 @@
 
 In: the table of a square grid, a grid. Out: a row for each of its patches, row by row. Sources: SigLIP 2
 (arXiv 2502.14786), which resizes the table as an image, by antialiased bilinear interpolation; Qwen3-VL
-(arXiv 2511.21631), whose grids have the table's corners at their own.
+(arXiv 2511.21631), whose grids have the table's corners at their own; GLM-4.1V (arXiv 2507.01006), by cubic
+convolution without antialiasing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,18 @@ def stretched(table: Floats, grid: Size) -> Floats:
     return _summed(table, _between(side, grid[0]), _between(side, grid[1]))
 
 
+def linear(table: Floats, grid: Size) -> Floats:
+    """The same without antialiasing (PaddleOCR-VL)."""
+    side = math.isqrt(len(table))
+    return _summed(table, _linear(side, grid[0]), _linear(side, grid[1]))
+
+
+def cubic(table: Floats, grid: Size) -> Floats:
+    """The same by cubic convolution (Keys 1981) with a = -0.75, each from the 16 nearest."""
+    side = math.isqrt(len(table))
+    return _summed(table, _cubic(side, grid[0]), _cubic(side, grid[1]))
+
+
 def _summed(table: Floats, down: Floats, across: Floats) -> Floats:
     side, width = down.shape[1], table.shape[1]
     rows = down @ table.reshape(side, -1)
@@ -46,4 +59,29 @@ def _weights(n_in: int, n_out: int) -> Floats:
 def _between(n_in: int, n_out: int) -> Floats:
     """The same from the first to the last: float32[n_out, n_in]."""
     places = np.arange(n_out, dtype=np.float32) * np.float32(n_in - 1) / np.float32(max(n_out - 1, 1))
-    return np.maximum(0, 1 - np.abs(places[:, None] - np.arange(n_in, dtype=np.float32)))
+    return _hats(places, n_in)
+
+
+def _linear(n_in: int, n_out: int) -> Floats:
+    """The same between the two nearest; what is beyond the edges is as the edge."""
+    places = (np.arange(n_out, dtype=np.float32) + np.float32(0.5)) * np.float32(n_in / n_out) - np.float32(0.5)
+    return _hats(np.clip(places, 0, n_in - 1), n_in)
+
+
+def _hats(places: Floats, n_in: int) -> Floats:
+    """The share of each of `n_in` positions in each place between them."""
+    shares: Floats = np.maximum(1 - np.abs(places[:, None] - np.arange(n_in, dtype=np.float32)), np.float32(0))
+    return shares
+
+
+def _cubic(n_in: int, n_out: int) -> Floats:
+    """The same by cubic convolution; what is beyond the edges is as the edge."""
+    places = (np.arange(n_out, dtype=np.float32) + np.float32(0.5)) * np.float32(n_in / n_out) - np.float32(0.5)
+    shares = np.zeros((n_out, n_in), np.float32)
+    first = np.floor(places).astype(np.int64) - 1
+    for tap in range(4):
+        away = np.abs(places - (first + tap))
+        near = (1.25 * away - 2.25) * away * away + 1
+        far = -0.75 * (((away - 5) * away + 8) * away - 4)
+        np.add.at(shares, (np.arange(n_out), np.clip(first + tap, 0, n_in - 1)), np.where(away <= 1, near, far))
+    return shares

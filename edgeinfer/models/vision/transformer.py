@@ -7,6 +7,7 @@ Sources: ViT (arXiv 2010.11929), SigLIP (arXiv 2303.15343). Raises BadGGUF for m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isqrt
 
 from edgeinfer.errors import BadGGUF
@@ -20,6 +21,7 @@ from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.hidden_rows import HiddenRows
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.mul_vector import MulVector
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
@@ -84,7 +86,7 @@ def embed_patches(g: ModelGraph, patch: int, *, positions: bool, n_frames: int =
         added = g.hp.bias("v.patch_embd.bias", width) if bias and frame == 0 else None
         g.add(MatMul(patches, x, g.hp.kernel(name, width, columns), added, accumulate=frame > 0))
     if positions:
-        places = g.buffer("positions", width)
+        places = g.buffer("normed", width)
         g.add(HiddenRows(places, width, columns), Add(places, x, width))
 
 
@@ -133,20 +135,27 @@ def attention(
         g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows, order)))
         start += count * own
     for name in ("query", "key"):
-        factors = g.hp.bias(f"{prefix}attn_{name[0]}_norm.weight", own)
-        if factors is not None:
-            bias = g.hp.bias(f"{prefix}attn_{name[0]}_norm.bias", own)
-            g.add(_norm(g, name, name, factors, bias, own, counts[name]))
+        _norm_heads(g, name, f"{prefix}attn_{name[0]}_norm", counts[name])
         if rope is not None:
             g.add(Rope(name, counts[name], own, rope, sections))
     g.add(StoreKV("key", "value", CACHE, sizes.kv_heads, own, own))
-    attended = g.buffer("attended", sizes.heads * own, heads=sizes.heads)
+    attended = "normed" if sizes.heads * own == width else g.buffer("attended", sizes.heads * own, heads=sizes.heads)
     scale = own**-0.5 if scale is None else scale
     heads = sizes.heads, sizes.kv_heads
     g.add(Attention("query", attended, CACHE, *heads, own, own, scale, causal=False, spans=spans))
     tensor = f"{prefix}attn_out"
     weight = g.hp.matrix(f"{tensor}.weight", (width, sizes.heads * own))
     g.add(MatMul(attended, g.buffer(out, width), weight, g.hp.bias(f"{tensor}.bias", width), accumulate=out == "x"))
+
+
+def _norm_heads(g: ModelGraph, value: str, tensor: str, heads: int) -> None:
+    """Norm each head, or all together if the file has as many factors; nothing if it has none."""
+    own, info = g.sizes.head_width, g.hp.tensors.get(f"{tensor}.weight")
+    if info is None:
+        return
+    width, groups = (heads * own, 1) if info.shape == (heads * own,) else (own, heads)
+    weight, bias = g.hp.vector(f"{tensor}.weight", width), g.hp.bias(f"{tensor}.bias", width)
+    g.add(_norm(g, value, value, weight, bias, width, groups))
 
 
 def feed_forward(g: ModelGraph, activation: Activation, out: str = "x") -> None:
@@ -158,11 +167,11 @@ def feed_forward(g: ModelGraph, activation: Activation, out: str = "x") -> None:
     up, down = f"{g.prefix}ffn_up", f"{g.prefix}ffn_down"
     if f"{g.prefix}ffn_gate.weight" not in hp.tensors and _rows_of(hp, up) == width != ffn:
         up, down = down, up
-    hidden, raised = g.buffer("hidden", ffn), g.buffer("up", ffn)
+    raised = hidden = g.buffer("up", ffn)  # activated in place: there are thousands of patches
     g.add(MatMul("normed", raised, hp.matrix(f"{up}.weight", (ffn, width)), hp.bias(f"{up}.bias", ffn)))
     gate = f"{g.prefix}ffn_gate"
     if f"{gate}.weight" in hp.tensors:
-        gated = g.buffer("gate", ffn)
+        hidden = gated = g.buffer("gate", ffn)
         g.add(MatMul("normed", gated, hp.matrix(f"{gate}.weight", (ffn, width)), hp.bias(f"{gate}.bias", ffn)))
         g.add(GatedAct(gated, raised, hidden, ffn, activation))
     else:
@@ -207,9 +216,9 @@ def layer(
     """A pre-normed layer as a stage. `spans`, `paired`: as `attention` has them."""
     g.stage(f"blk.{number}", f"v.blk.{number}.")
     norm(g, f"{g.prefix}ln1")
-    attention(g, rope, sections, spans=spans, paired=paired)
+    _add_scaled(g, "ls1", lambda out: attention(g, rope, sections, out=out, spans=spans, paired=paired))
     norm(g, f"{g.prefix}ln2")
-    feed_forward(g, activation)
+    _add_scaled(g, "ls2", lambda out: feed_forward(g, activation, out))
 
 
 def axial_rope(head_width: int, base: float = 10000.0, shift: float = 0.0) -> tuple[RopeTable, RopeSections]:
@@ -223,6 +232,16 @@ def axial_rope(head_width: int, base: float = 10000.0, shift: float = 0.0) -> tu
     n_pairs = head_width // 4
     frequencies = tuple(base ** -((pair + own) / n_pairs) for own in (0.0, shift) for pair in range(n_pairs))
     return RopeTable(base, head_width, given=frequencies), RopeSections(0, n_pairs, n_pairs)
+
+
+def _add_scaled(g: ModelGraph, factors: str, branch: Callable[[str], None]) -> None:
+    """Add a branch to `x`, its numbers multiplied by factors if the file has them (layer scale)."""
+    name, width = f"{g.prefix}{factors}.weight", g.sizes.width
+    if name not in g.hp.tensors:
+        branch("x")
+        return
+    branch("branch")
+    g.add(MulVector(g.hp.vector(name, width), "branch", width), Add("branch", "x", width))
 
 
 def square_grid(hp: Hyperparameters, side: int, patch: int, block: int) -> tuple[int, int]:
@@ -267,9 +286,12 @@ def activation_of(hp: Hyperparameters) -> Activation:
 
 
 def normalisation(hp: Hyperparameters) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of red, green and blue, of numbers from 0 to 1."""
+    """Mean and standard deviation of red, green and blue, of numbers from 0 to 1. Raises BadGGUF."""
     prefix = f"{hp.architecture}.{KEYS}"
-    return hp.numbers(f"{prefix}image_mean", 3), hp.numbers(f"{prefix}image_std", 3)
+    mean, deviation = hp.numbers(f"{prefix}image_mean", 3), hp.numbers(f"{prefix}image_std", 3)
+    if min(deviation) <= 0:
+        raise BadGGUF(f"{prefix}image_std is {deviation}; pixels cannot be divided by that")
+    return mean, deviation
 
 
 def begun(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: int = 0) -> ModelGraph:
@@ -278,7 +300,10 @@ def begun(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: 
 
 
 def begun_projection(hp: Hyperparameters, n_most: int, joined: int, width: int) -> ModelGraph:
-    """A graph that begins with rows of `joined` numbers in the buffer `joined`; its result has rows of `width`."""
+    """A graph that begins with rows of `joined` numbers in the buffer `joined`; its result has rows of `width`.
+
+    `n_most`: most of these rows of a tile.
+    """
     layer = LayerSizes(1, 1, width, width, width, width)
     sizes = Sizes(1, width, 1, 1, width, width, width, width, 0, n_most, 1e-6, (False,), (layer,))
     g = ModelGraph(hp, sizes)

@@ -42,7 +42,7 @@ class Case:
     """How often each pixel of a smaller picture is repeated down and across, so that the golden file stays small."""
     tolerance: float = 1e-3
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Further files of the checkpoint that the converter reads, as JSON."""
+    """Further files of the checkpoint, or further keys of files, as JSON."""
     speaker: tuple[str, dict[str, Any]] | None = None
     """The class that makes prompts with images, and its options; None: prompts are not judged."""
     text_options: tuple[str, ...] = ()
@@ -57,5 +57,9 @@ class Case:
     """The token that stands for a row."""
     prompt: str = "the cat <image> sat on the mat"
     """A prompt with one image, as chat templates write it."""
+    keys: dict[str, int] = field(default_factory=dict)
+    """Further keys of the projector file."""
+    prepare: Callable[[Any], None] | None = None
+    """Fills what a random model has besides weights."""
     projector: Callable[[Any, Path], None] | None = None
     """Writes the projector file of a model, where llama.cpp's converter writes none."""

@@ -30,6 +30,7 @@ def test_an_entry_is_sound(model: KnownModel) -> None:
         bits = 8 * nbytes / model.n_params
         assert 4 < bits < 18, f"{quant} has {bits:.1f} bits per weight"
     assert model.kv_numbers % 2 == 0
+    assert ("vision" in model.tasks) == bool(model.projector) == (model.projector_bytes > 0)
     assert 0 < model.rank <= 100
     assert model.good_at
     assert model.licence

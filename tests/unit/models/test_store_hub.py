@@ -10,15 +10,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from edgeinfer.app.catalogue.forecast import forecast_of
+from edgeinfer.engine.opening.seeing import fetched_projector
 from edgeinfer.errors import DownloadFailed, ModelNotFound
-from edgeinfer.models.projector_choice import projectors_of
+from edgeinfer.models.download.header import file_header
+from edgeinfer.models.model_projectors import projectors_of
 from edgeinfer.models.repository_files import choose_files
 from edgeinfer.models.store import ModelStore
+from tests.golden.goldens import DATA
 from tests.tiny_models import write_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,15 +33,17 @@ import json, sys
 from pathlib import Path
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.store import ModelStore
-reports, sizes = [], []
+reports, sizes, kinds = [], [], []
+def kind_of(header):
+    return None if header is None else header.metadata.text("general.architecture")
 try:
     model = ModelStore(Path(sys.argv[1])).pull(
         sys.argv[2],
         progress=lambda *report: reports.append(report[:2]),
-        approve=lambda header, nbytes: sizes.append(nbytes),
+        approve=lambda header, nbytes: (sizes.append(nbytes), kinds.append(kind_of(header.projector))),
     )
     print(json.dumps({"name": model.name, "paths": [str(path) for path in model.paths], "source": model.source,
-                      "sha256": model.sha256, "reports": reports, "sizes": sizes}))
+                      "sha256": model.sha256, "reports": reports, "sizes": sizes, "projectors": kinds}))
 except EdgeInferError as error:
     print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
 """
@@ -269,15 +276,33 @@ def test_what_is_cached_needs_no_network(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_a_projector_comes_with_its_model(hub: Hub, tmp_path: Path) -> None:
-    data, projector = hub.files["tiny-Q4_K_M.gguf"], write_model(tmp_path / "p.gguf", seed=2)
+    data, projector = hub.files["tiny-Q4_K_M.gguf"], (DATA / "vision" / "mmproj-idefics3.gguf").read_bytes()
     hub.files |= {"mmproj-tiny-F16.gguf": projector, "mmproj-tiny-BF16.gguf": data}
     listed = pull_from(hub, tmp_path, "hf:u/r", LIST)["listed"]
     assert [each[3] for each in listed] == [len(data) + len(projector)] * 2  # type: ignore[attr-defined]
     answer = pull_from(hub, tmp_path, "hf:u/r")
-    assert answer["sizes"] == [len(data) + len(projector)]
+    assert (answer["sizes"], answer["projectors"]) == ([len(data) + len(projector)], ["clip"])
     (path,) = map(Path, answer["paths"])  # type: ignore[call-overload]
     assert [each.name for each in projectors_of(path)] == ["mmproj-tiny-F16.gguf"]
     assert projectors_of(path)[0].read_bytes() == projector
+
+
+def test_a_projector_without_a_header_stops_no_pull(hub: Hub, tmp_path: Path) -> None:
+    hub.files["mmproj-tiny-F16.gguf"] = b"no model at all"
+    answer = pull_from(hub, tmp_path, "hf:u/r")
+    assert (answer["name"], answer["projectors"]) == ("tiny-Q4_K_M", [None])
+
+
+def test_a_fit_before_a_download_counts_the_encoder() -> None:
+    parts = [file_header(DATA / "vision" / name) for name in ("idefics3.gguf", "mmproj-idefics3.gguf")]
+    both, other = replace(parts[0], projector=parts[1]), replace(parts[0], projector=parts[0])
+    found = fetched_projector(both)
+    assert found is not None
+    assert fetched_projector(other) is None
+    assert fetched_projector(parts[0]) is None
+    blind, seen = (forecast_of(both, 10**5, 256, profile=None, projector=each) for each in (None, found))
+    assert seen.weight_bytes - blind.weight_bytes > 0
+    assert seen.ram_bytes - blind.ram_bytes > seen.weight_bytes - blind.weight_bytes
 
 
 def test_the_token_is_the_clients(hub: Hub, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ LLVM_NAMES = MappingProxyType(
         "avx_vnni": "avxvnni",
         "amx_tile": "amx-tile",
         "amx_int8": "amx-int8",
+        "amx_bf16": "amx-bf16",
         "asimd": "neon",
         "asimddp": "dotprod",
     }

@@ -18,6 +18,7 @@ from edgeinfer.text_values import size_text
 if TYPE_CHECKING:
     from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import GGUFFile
+    from edgeinfer.models.projector_file import ProjectorFacts
     from edgeinfer.models.store import LocalModel
     from edgeinfer.settings import KVKind
 
@@ -69,6 +70,7 @@ def read(machine: ExaminedMachine) -> ModelNeeds:
 def _planned(model: LocalModel, machine: ExaminedMachine) -> ModelNeed | None:
     """The planned need of a model; None if it cannot be planned."""
     from edgeinfer.app.plans.fit import plan_for
+    from edgeinfer.engine.opening.seeing import projector_facts
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.settings import load_settings
 
@@ -76,25 +78,33 @@ def _planned(model: LocalModel, machine: ExaminedMachine) -> ModelNeed | None:
     try:
         settings = load_settings(environ=machine.environ)
         with GGUFFile.open(model.path) as file:
+            projector, _ = projector_facts(model.path, file, settings.load, model.source)
             spec, plan = plan_for(
                 file,
                 n_context=settings.load.n_context,
                 kv=settings.load.kv,
                 n_workers=1,
                 ram_bytes=available_bytes,
+                projector=projector,
             )
             if not missing_bytes(plan.need, available_bytes) or settings.load.device not in ("auto", "cpu"):
                 return ModelNeed(model.name, plan.need)
-            return _in_part(model.name, spec, file, plan.need, settings.load.kv, machine)
+            return _in_part(model.name, spec, file, plan.need, settings.load.kv, machine, projector)
     except EdgeInferError:
         return None
 
 
 def _in_part(
-    name: str, spec: ModelSpec, file: GGUFFile, need: MemoryNeed, kv: KVKind, machine: ExaminedMachine
+    name: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    need: MemoryNeed,
+    kv: KVKind,
+    machine: ExaminedMachine,
+    projector: ProjectorFacts | None,
 ) -> ModelNeed:
     """What the cpu device needs with smaller passes, and what it reads in every pass if that is not enough."""
-    from edgeinfer.engine.kv.limits import limits_for, memory_need
+    from edgeinfer.engine.kv.limits import encoder_bytes, limits_for, memory_need, with_encoder
     from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, planned_weights, streaming_text
 
     disk, limits = (
@@ -102,12 +112,13 @@ def _in_part(
         limits_for(need.n_context, kv=kv, spec=spec),
     )
     try:
-        kept, limits = planned_weights(spec, file, name, limits, WeightBudget(), disk, machine.topology.available_bytes)
+        holding = WeightBudget(encoder_bytes=encoder_bytes(CPU, projector))
+        kept, limits = planned_weights(spec, file, name, limits, holding, disk, machine.topology.available_bytes)
     except DoesNotFit:
         return ModelNeed(name, need)
-    return ModelNeed(
-        name, memory_need(CPU, spec, file.tensors, limits), None if kept is None else streaming_text(kept, disk)
-    )
+    need = memory_need(CPU, spec, file.tensors, limits)
+    need = need if projector is None else with_encoder(need, CPU, projector)
+    return ModelNeed(name, need, None if kept is None else streaming_text(kept, disk))
 
 
 def judge(facts: ModelNeeds) -> Sequence[Finding]:

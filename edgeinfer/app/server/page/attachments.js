@@ -1,6 +1,7 @@
-// Text files that are sent with a message: what is read of a file, and how the model reads it.
+// Text files that are sent with a message: what is read of a file, and how the model reads it and images beside it.
 // In: files, pasted texts. Out: records {name, text}, as `edgeinfer chat` keeps them; parts of a message. Knows no page.
 
+import { isImageUrl } from "./images.js";
 import { sizeText } from "./numbers.js";
 
 export const FILE_BYTES = 1_000_000;
@@ -12,6 +13,9 @@ const CONTROLS = [9, 10, 11, 12, 13, 27]; // those that text may hold
 
 /** Size of a text in bytes. */
 export const bytesOf = (text) => new TextEncoder().encode(text).length;
+
+/** Size of an attachment in bytes. */
+export const sizeOf = ({ text, image }) => (image ? Math.floor(0.75 * (image.length - image.indexOf(",") - 1)) : bytesOf(text));
 
 /** The text of a file: {name, text, notice}; the notice says that its encoding was guessed. Throws an Error that says what would work. */
 export async function readFile(file) {
@@ -47,18 +51,22 @@ export function attachmentsOf(found, where) {
   if (!(found ?? []).every?.((one) => typeof one?.name === "string" && typeof one.text === "string")) {
     throw new Error(`an attachment of ${where} has no name or no text`);
   }
-  return (found ?? []).map(({ name, text }) => ({ name, text }));
+  return (found ?? []).map(({ name, text, image }) => {
+    if (image !== undefined && !isImageUrl(image)) throw new Error(`the image ${name} of ${where} is no data URL`);
+    return { name, text, ...(image ? { image } : {}) };
+  });
 }
 
-/** The content of a message: its text, after its attachments as parts of their own. Joined they are what `edgeinfer chat` sends. */
+/** The content of a message: its images, then its text after its files as parts of their own, as `edgeinfer chat` sends them. */
 export function contentOf({ text, attachments }) {
   if (!attachments?.length) return text;
-  const parts = [...attachments.map(documentOf), ...(text ? [text] : [])];
-  return parts.map((part, place) => ({ type: "text", text: place < parts.length - 1 ? `${part}\n\n` : part }));
+  const images = attachments.filter(({ image }) => image).map(({ image }) => ({ type: "image_url", image_url: { url: image } }));
+  const parts = [...attachments.filter(({ image }) => !image).map(documentOf), ...(text ? [text] : [])];
+  return [...images, ...parts.map((part, place) => ({ type: "text", text: place < parts.length - 1 ? `${part}\n\n` : part }))];
 }
 
-/** An attachment in a fence that its text cannot close. */
-export const documentOf = ({ name, text }) => `File: ${name}\n${fenced(text)}`;
+/** An attachment as Markdown: an image, or a text in a fence that it cannot close. */
+export const documentOf = ({ name, text, image }) => (image ? `![${name.replaceAll(/[[\]\\]/g, "")}](${image})` : `File: ${name}\n${fenced(text)}`);
 
 /** A text in a code fence that it cannot close. */
 export function fenced(text, language = "") {

@@ -1,8 +1,9 @@
 // Attachments of a message that is being written, as chips that can be taken away.
-// In: files, pasted texts. Out: chips on the page; records {name, text}.
+// In: files, pasted texts. Out: chips on the page; records {name, text}, of images {name, text: "", image}.
 
-import { FILE_BYTES, MESSAGE_BYTES, bytesOf, readFile } from "./attachments.js";
+import { FILE_BYTES, MESSAGE_BYTES, readFile, sizeOf } from "./attachments.js";
 import { button, element } from "./elements.js";
+import { isImage, readImage } from "./images.js";
 import { sizeText } from "./numbers.js";
 
 export class Chips {
@@ -11,6 +12,7 @@ export class Chips {
     this.place = place;
     this.tell = tell;
     this.items = [...items];
+    this.sees = false; // whether the model reads images
     this.ready = Promise.resolve(); // once all files are read
     this.show();
   }
@@ -26,8 +28,11 @@ export class Chips {
     const notices = [], failures = [];
     for (const file of files) {
       try {
-        const { name, text, notice } = await readFile(file);
-        this.add(name, text);
+        if (isImage(file) && !this.sees) {
+          throw new Error(`${file.name} is an image, and this model reads text alone; choose a model that sees`);
+        }
+        const { notice, ...read } = await (isImage(file) ? readImage(file) : readFile(file));
+        this.add(read);
         if (notice) notices.push(notice);
       } catch (reason) {
         failures.push(reason.message);
@@ -40,19 +45,20 @@ export class Chips {
   addPasted(text) {
     let number = 1;
     while (this.items.some(({ name }) => name === `pasted text ${number}`)) number += 1;
-    return this.add(`pasted text ${number}`, text);
+    return this.add({ name: `pasted text ${number}`, text });
   }
 
-  /** Attach a text; the same one under the same name only once. Throws an Error that says what would work. */
-  add(name, text) {
-    const same = this.items.find((item) => item.name === name && item.text === text);
+  /** Attach a text or an image; the same one under the same name only once. Throws an Error that says what would work. */
+  add(read) {
+    const { name, text, image } = read;
+    const same = this.items.find((item) => item.name === name && item.text === text && item.image === image);
     if (same) return same;
-    const size = bytesOf(text), total = size + this.items.reduce((sum, item) => sum + bytesOf(item.text), 0);
+    const size = sizeOf(read), total = size + this.items.reduce((sum, item) => sum + sizeOf(item), 0);
     if (size > FILE_BYTES) throw new Error(`${name} has ${sizeText(size)}, and a file may have ${sizeText(FILE_BYTES)}; attach a part of it`);
     if (total > MESSAGE_BYTES) {
       throw new Error(`${name} was left out: the files of a message may have ${sizeText(MESSAGE_BYTES)} together; send it with the next one`);
     }
-    const item = { name: this.freeName(name), text };
+    const item = { ...read, name: this.freeName(name) };
     this.items.push(item);
     this.show();
     return item;
@@ -83,7 +89,8 @@ export class Chips {
   show() {
     this.place.hidden = !this.items.length;
     this.place.replaceChildren(...this.items.map((item) => element("li", { class: "chip" },
-      element("span", { class: "chip-name", title: item.name }, item.name), element("span", { class: "chip-size" }, sizeText(bytesOf(item.text))),
+      item.image ? element("img", { class: "chip-image", src: item.image, alt: "" }) : null,
+      element("span", { class: "chip-name", title: item.name }, item.name), element("span", { class: "chip-size" }, sizeText(sizeOf(item))),
       button("×", () => this.remove(item), { class: "quiet", "aria-label": `Remove ${item.name}`, title: "Remove" }))));
   }
 }

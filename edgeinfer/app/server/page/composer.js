@@ -23,6 +23,14 @@ export class Composer {
     this.takeDrops();
   }
 
+  /** Offer to attach images if the model reads them. */
+  showSight(sees) {
+    const what = sees ? "images or text files" : "text files";
+    this.chips.sees = sees;
+    for (const name of ["aria-label", "title"]) $("attach").setAttribute(name, `Attach ${what}`);
+    $("drop").firstElementChild.textContent = `Drop ${what} to attach them`;
+  }
+
   /** Say below the chips what became of files. */
   tell(text, isFault = false) {
     $("attach-note").textContent = text;

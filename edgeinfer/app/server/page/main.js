@@ -7,7 +7,7 @@ import * as chats from "./chats.js";
 import { Composer } from "./composer.js";
 import { askKey, askSettings, showTools } from "./dialogs.js";
 import { $, button, element, on } from "./elements.js";
-import { loadingText, modelOptions } from "./models.js";
+import { loadingText, modelOptions, readsImages } from "./models.js";
 import { counted } from "./numbers.js";
 import * as server from "./server.js";
 import { Side } from "./side.js";
@@ -247,9 +247,7 @@ class Page {
     this.transcript.update(running.message, stageOf(running));
   }
 
-  stop() {
-    this.running?.abort.abort();
-  }
+  stop() { this.running?.abort.abort(); }
 
   // ---- the server ----
 
@@ -291,6 +289,7 @@ class Page {
 
   showModels() {
     $("model").replaceChildren(...modelOptions(this.models, this.chat.settings.model));
+    this.composer.showSight(readsImages(this.models, this.chat.settings.model));
   }
 
   /** Find the tools of MCP servers, which may take a while to start; what is open shows them then. `running`: what waits. */
@@ -375,6 +374,7 @@ class Page {
     Object.assign(this.chat, { system: system || null, settings, model: settings.model || null });
     storage.keepLatest(system, settings);
     if (this.chat.messages.length) this.keep(this.chat);
+    this.showModels();
   }
 
   theme(name) {

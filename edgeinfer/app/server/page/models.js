@@ -17,9 +17,15 @@ export function modelOptions(models, model) {
   ];
 }
 
+/** The model of a name, or the server's own choice. */
+const chosen = (models, model) => models.find(({ id, aliases }) => id === model || aliases?.includes(model)) ?? models[0] ?? {};
+
+/** Whether a model reads images. */
+export const readsImages = (models, model) => chosen(models, model).architecture?.input_modalities?.includes("image") ?? false;
+
 /** What a model's loading has come to; "" if it is not being loaded. */
 export function loadingText(models, model) {
-  const { status } = models.find(({ id, aliases }) => id === model || aliases?.includes(model)) ?? models[0] ?? {};
+  const { status } = chosen(models, model);
   return status?.value === "loading" ? `loading the model${percent(status.progress?.value)}` : "";
 }
 

@@ -1,7 +1,7 @@
 // The messages of a chat on the screen, each with its branches, thoughts, calls, statistics and actions.
 // In: records of chats.js, a record of actions to call. Out: elements.
 
-import { bytesOf } from "./attachments.js";
+import { sizeOf } from "./attachments.js";
 import { branch, siblings } from "./chats.js";
 import { Chips } from "./chips.js";
 import { $, MarkdownView, button, copy, element, on } from "./elements.js";
@@ -51,7 +51,7 @@ export class Transcript {
     }));
     if (!messages.length) {
       this.place.append(element("p", { class: "empty" }, "What do you want to ask?",
-        element("small", {}, "Text files can be dropped or pasted here, or attached with the clip below.")));
+        element("small", {}, "Text files, and images where the model sees, can be dropped or pasted here, or attached with the clip below.")));
     }
     for (const number of unfolded) if (this.views.has(number)) this.views.get(number).folded.open = true;
     this.place.scrollTop = top ?? this.place.scrollHeight;
@@ -212,14 +212,16 @@ class MessageView {
   }
 }
 
-/** The attachments of a message, folded; null if it has none. */
+/** The attachments of a message: images, and folded texts; null if it has none. */
 function attachmentList({ attachments }) {
   if (!attachments?.length) return null;
-  return element("div", { class: "attachments" }, ...attachments.map(({ name, text }) => {
+  return element("div", { class: "attachments" }, ...attachments.map((item) => {
+    const { name, text, image } = item;
+    if (image) return element("img", { class: "attached-image", src: image, alt: name, title: `${name}, ${sizeText(sizeOf(item))}` });
     const shown = element("pre", { tabindex: "0", "aria-label": name });
     const unfold = () => { shown.textContent ||= text; }; // a long text costs nothing until it is looked at
     return element("details", { class: "attachment", ontoggle: unfold },
-      element("summary", {}, element("span", { class: "chip-name", title: name }, name), element("span", { class: "chip-size" }, sizeText(bytesOf(text)))), shown);
+      element("summary", {}, element("span", { class: "chip-name", title: name }, name), element("span", { class: "chip-size" }, sizeText(sizeOf(item)))), shown);
   }));
 }
 

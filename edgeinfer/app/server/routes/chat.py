@@ -13,17 +13,19 @@ from fastapi.responses import JSONResponse, Response
 
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES
 from edgeinfer.app.server.followed import FollowedStream
+from edgeinfer.app.server.message_contents import first_image, messages_of
 from edgeinfer.app.server.objects import (
     Envelope,
     Record,
     chat_logprobs,
     finish_reason,
     notices_record,
+    prompt_text,
     timings_record,
     tool_call_records,
     usage_record,
 )
-from edgeinfer.app.server.requests import ChatRequest, chat_options, messages_of, seeded
+from edgeinfer.app.server.requests import ChatRequest, chat_options, seeded
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import ChunkWriter, ContentReader, read_all, side_by_side, streaming
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
+    from edgeinfer.steps import Progress
 
 ROUTER = APIRouter(tags=["answers"])
 
@@ -42,9 +45,10 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation, as one response or as a stream of events."""
     state, n = server_state(request), body.n or 1
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, n, request))
+        image = first_image(body.messages)
+        model = await held.enter_async_context(state.model(body.model, n, request, image))
         loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
-        followed = await asyncio.to_thread(_streams, body, model, state, n, loop)
+        followed = await state.begun(lambda go_on: _streams(body, model, state, loop, go_on), request, image)
         envelope = Envelope("chat.completion", model.name, model.llm.info.fingerprint[:16])
         if body.stream:
             events = _events(body, model, followed, envelope, state)
@@ -54,7 +58,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
         choices = [_choice(number, each.stream, body, model) for number, each in enumerate(followed)]
         told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0]), **notices_record(stats)}
         if body.verbose or state.options.shows_prompts:
-            told["__verbose"] = {"prompt": model.llm.prompts.tokenizer.decode(followed[0].stream.prompt_ids)}
+            told["__verbose"] = {"prompt": prompt_text(followed[0].stream.prompt_ids, model.llm.prompts.tokenizer)}
         return JSONResponse(envelope.record(choices, **told))
 
 
@@ -62,24 +66,33 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
 @ROUTER.post("/chat/completions/input_tokens", include_in_schema=False)
 async def input_tokens(body: ChatRequest, request: Request) -> Record:
     """Count the tokens of a conversation, with its tools; llama-server's route."""
-    state = server_state(request)
-    async with state.model(body.model, 0, request) as model:
-        return {"object": "response.input_tokens", "input_tokens": await n_prompt_tokens(body, model, state)}
+    return {"object": "response.input_tokens", "input_tokens": await n_prompt_tokens(body, request)}
 
 
-async def n_prompt_tokens(body: ChatRequest, model: PooledModel, state: ServerState) -> int:
-    """The number of tokens of a conversation, whether it fits or not. Raises APIError."""
-    options, messages = chat_options(body, state.defaults_of(model)), messages_of(body.messages)
-    return await asyncio.to_thread(model.llm.prompts.n_tokens, messages, options)
+async def n_prompt_tokens(body: ChatRequest, request: Request) -> int:
+    """The number of tokens of a conversation, whether it fits or not; images are not encoded. Raises APIError."""
+    state, image = server_state(request), first_image(body.messages)
+    async with state.model(body.model, 0, request, image) as model:
+
+        def counted(go_on: Progress) -> int:
+            options = chat_options(body, state.defaults_of(model))
+            return model.llm.prompts.n_tokens(messages_of(body.messages, state.images(go_on)), options)
+
+        return await state.begun(counted, request, image)
 
 
 def _streams(
-    body: ChatRequest, model: PooledModel, state: ServerState, n: int, loop: asyncio.AbstractEventLoop | None
+    body: ChatRequest,
+    model: PooledModel,
+    state: ServerState,
+    loop: asyncio.AbstractEventLoop | None,
+    go_on: Progress,
 ) -> list[FollowedStream]:
-    """Create the streams of a request without starting them."""
-    options, messages = chat_options(body, state.defaults_of(model)), messages_of(body.messages)
+    """Create the streams of a request without starting them; `go_on` raises to end that."""
+    options = chat_options(body, state.defaults_of(model))
+    messages = messages_of(body.messages, state.images(go_on))
     begin = partial(model.llm.chat, messages, priority=body.priority or "interactive")
-    return [FollowedStream(partial(begin, **choice), loop) for choice in seeded(options, n)]
+    return [FollowedStream(partial(begin, **choice), loop, go_on) for choice in seeded(options, body.n or 1)]
 
 
 def _choice(number: int, stream: TextStream, body: ChatRequest, model: PooledModel) -> Record:

@@ -55,7 +55,8 @@ async def props(request: Request, model: Annotated[ModelName | None, Query()] = 
     if found is not None:
         state.note(found)
     elif model is None and wanted not in state.pool.names.first_models():
-        return unopened_record(wanted.name, state.options)
+        reads_images = await asyncio.to_thread(state.reads_images, wanted)
+        return unopened_record(wanted.name, state.options, reads_images=reads_images)
     else:
         async with state.model(wanted.name) as opened:
             state.note(opened)

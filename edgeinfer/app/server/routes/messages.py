@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -22,8 +22,10 @@ from edgeinfer.app.server.anthropic_stream import (
     usage_of,
 )
 from edgeinfer.app.server.errors import ANTHROPIC_ANSWER_RESPONSES, ANTHROPIC_RESPONSES
+from edgeinfer.app.server.followed import FollowedStream
+from edgeinfer.app.server.message_contents import first_image, messages_of
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.requests import chat_options, messages_of
+from edgeinfer.app.server.requests import ChatRequest, chat_options
 from edgeinfer.app.server.routes.chat import n_prompt_tokens
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
@@ -31,6 +33,7 @@ from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, str
 if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.steps import Progress
 
 ROUTER = APIRouter(tags=["answers"])
 
@@ -38,10 +41,11 @@ ROUTER = APIRouter(tags=["answers"])
 @ROUTER.post("/v1/messages", responses=ANTHROPIC_ANSWER_RESPONSES, response_model=None)
 async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, as one message or as a stream of events."""
-    state = server_state(request)
+    state, chat = server_state(request), body.as_chat()
+    image = first_image(chat.messages)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1, request))
-        stream = await asyncio.to_thread(_stream, body, model, state)
+        model = await held.enter_async_context(state.model(body.model, 1, request, image))
+        stream = await state.begun(lambda go_on: _stream(chat, model, state, go_on), request, image)
         if body.stream:
             return streaming(_events(body, model, stream, state), held.pop_all().aclose, ANTHROPIC)
         await read_all([stream], request)
@@ -51,16 +55,14 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
 @ROUTER.post("/v1/messages/count_tokens", responses=ANTHROPIC_RESPONSES)
 async def count_tokens(body: CountTokensRequest, request: Request) -> Record:
     """Count the tokens of a conversation, with the tools that go with it."""
-    state, chat = server_state(request), body.as_chat()
-    async with state.model(body.model, 0, request) as model:
-        return {"input_tokens": await n_prompt_tokens(chat, model, state)}
+    return {"input_tokens": await n_prompt_tokens(body.as_chat(), request)}
 
 
-def _stream(body: MessagesRequest, model: PooledModel, state: ServerState) -> TextStream:
-    """Create the stream of a request without starting it."""
-    chat = body.as_chat()
-    priority = chat.priority or "interactive"
-    return model.llm.chat(messages_of(chat.messages), priority=priority, **chat_options(chat, state.defaults_of(model)))
+def _stream(chat: ChatRequest, model: PooledModel, state: ServerState, go_on: Progress) -> TextStream:
+    """Create the stream of a request without starting it; `go_on` raises to end that."""
+    messages, options = messages_of(chat.messages, state.images(go_on)), chat_options(chat, state.defaults_of(model))
+    begin = partial(model.llm.chat, messages, priority=chat.priority or "interactive", **options)
+    return FollowedStream(begin, None, go_on).stream
 
 
 def _message(body: MessagesRequest, model: PooledModel, stream: TextStream, state: ServerState) -> Record:

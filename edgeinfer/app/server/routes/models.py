@@ -42,8 +42,10 @@ async def models(request: Request, reload: Annotated[str | None, Query(max_lengt
     if reload:
         await state.pool.reread()
     listed = await asyncio.to_thread(state.pool.models)
+    seeing = await asyncio.to_thread(lambda: [state.reads_images(model) for model in listed])
     pulled = [_pulled(name, progress) for name, progress in state.downloads.progress.items()]
-    return {"object": "list", "data": [_record(model, state) for model in listed] + pulled}
+    records = [_record(model, state, reads_images=sees) for model, sees in zip(listed, seeing, strict=True)]
+    return {"object": "list", "data": records + pulled}
 
 
 @ROUTER.post("/models", responses=ERROR_RESPONSES)
@@ -79,7 +81,8 @@ async def _written(listener: Listener) -> AsyncIterator[bytes]:
 async def model(name: str, request: Request) -> Record:
     """Describe one model."""
     state = server_state(request)
-    return _record(await asyncio.to_thread(state.pool.find, name), state)
+    found = await asyncio.to_thread(state.pool.find, name)
+    return _record(found, state, reads_images=await asyncio.to_thread(state.reads_images, found))
 
 
 @ROUTER.post("/models/load", responses=ERROR_RESPONSES)
@@ -105,7 +108,7 @@ def _created(path: Path) -> int:
         return 0
 
 
-def _record(model: LocalModel, state: ServerState) -> Record:
+def _record(model: LocalModel, state: ServerState, *, reads_images: bool) -> Record:
     names, pooled = state.pool.names, state.pool.opened(model)
     is_configured = names.is_configured(model)
     record: Record = {
@@ -116,7 +119,10 @@ def _record(model: LocalModel, state: ServerState) -> Record:
         "aliases": list(names.aliases_of(model)),
         "tags": list(state.options.tags) if key_of(model) == key_of(names.default) else [],
         "status": _status(model, state),
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "architecture": {
+            "input_modalities": ["text", "image"] if reads_images else ["text"],
+            "output_modalities": ["text"],
+        },
         "source": "preset" if is_configured else "cache",
         "can_remove": not is_configured,
         "size_bytes": model.nbytes,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -13,11 +13,13 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
 from edgeinfer.app.server.errors import OLLAMA_ANSWER_RESPONSES, APIError, invalid
+from edgeinfer.app.server.followed import FollowedStream
 from edgeinfer.app.server.gap_prompts import gap_prompt
+from edgeinfer.app.server.message_contents import messages_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_schemas import AnswerRequest, GenerateRequest, OllamaChatRequest
 from edgeinfer.app.server.ollama_wire import AnswerFrame, kept_s, lines, logprob_records, tool_call_record
-from edgeinfer.app.server.requests import chat_options, messages_of
+from edgeinfer.app.server.requests import chat_options
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all
 
@@ -25,11 +27,12 @@ if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.steps import Progress
 
 ROUTER = APIRouter(tags=["ollama"])
 
-Begin = Callable[["PooledModel", ServerState], "TextStream"]
-"""Creates the stream of a request without starting it."""
+Begin = Callable[["PooledModel", ServerState, "Progress"], "TextStream"]
+"""Creates the stream of a request without starting it; the progress function raises to end that."""
 Content = Callable[[str, str, list[Record]], Record]
 """The fields of an answer that hold its text, thoughts and calls, or new parts of them."""
 
@@ -57,7 +60,8 @@ async def chat(body: OllamaChatRequest, request: Request) -> Response:
 async def generate(body: GenerateRequest, request: Request) -> Response:
     """Answer a prompt, as lines of JSON or as one object."""
     body.check()
-    return await _answer(body, request, _response, None if not body.prompt else lambda *on: _generate(body, *on))
+    is_empty = not (body.prompt or body.images)
+    return await _answer(body, request, _response, None if is_empty else lambda *on: _generate(body, *on))
 
 
 async def _answer(body: AnswerRequest, request: Request, content: Content, begin: Begin | None) -> Response:
@@ -67,13 +71,14 @@ async def _answer(body: AnswerRequest, request: Request, content: Content, begin
         await state.pool.keep(body.model, 0)
         return JSONResponse(frame.empty(content("", "", []), "unload"))
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, int(begin is not None), request))
+        model = await held.enter_async_context(state.model(body.model, int(begin is not None), request, body.image))
         frame.loaded()
         if body.keep_alive is not None:
             model.keep_s = kept_s(body.keep_alive)
         if begin is None:
             return JSONResponse(frame.empty(content("", "", []), "load"))
-        parts = _Parts(await asyncio.to_thread(begin, model, state), model, body, frame, content)
+        stream = await state.begun(lambda go_on: begin(model, state, go_on), request, body.image)
+        parts = _Parts(stream, model, body, frame, content)
         if body.stream is not False:
             return lines(_records(parts, model, state), held.pop_all().aclose)
         await read_all([parts.stream], request)
@@ -88,7 +93,9 @@ async def _records(parts: _Parts, model: PooledModel, state: ServerState) -> Asy
         yield record
 
 
-def _options(body: AnswerRequest, model: PooledModel, state: ServerState) -> tuple[Options, list[Record]]:
+def _options(
+    body: AnswerRequest, model: PooledModel, state: ServerState, go_on: Progress
+) -> tuple[Options, list[Record]]:
     """The engine options and messages of a request. Raises APIError."""
     assert isinstance(body, OllamaChatRequest | GenerateRequest)
     if body.think and model.llm.prompts.thoughts is None:
@@ -99,17 +106,17 @@ def _options(body: AnswerRequest, model: PooledModel, state: ServerState) -> tup
         raise invalid(reason.errors()) from None
     options = chat_options(asked, state.defaults_of(model))
     options["keeps_all"] = body.truncate is False
-    return options, messages_of(asked.messages)
+    return options, messages_of(asked.messages, state.images(go_on))
 
 
-def _chat(body: OllamaChatRequest, model: PooledModel, state: ServerState) -> TextStream:
-    options, messages = _options(body, model, state)
-    return model.llm.chat(messages, **options)
+def _chat(body: OllamaChatRequest, model: PooledModel, state: ServerState, go_on: Progress) -> TextStream:
+    options, messages = _options(body, model, state, go_on)
+    return FollowedStream(partial(model.llm.chat, messages, **options), None, go_on).stream
 
 
-def _generate(body: GenerateRequest, model: PooledModel, state: ServerState) -> TextStream:
+def _generate(body: GenerateRequest, model: PooledModel, state: ServerState, go_on: Progress) -> TextStream:
     """An answer to a prompt; to the text of a conversation that it continues, or to the prompt alone if it is raw."""
-    options, messages = _options(body, model, state)
+    options, messages = _options(body, model, state, go_on)
     llm = model.llm
     if body.suffix:
         return llm.complete(gap_prompt(llm, body.prompt or "", body.suffix, options.get("max_tokens")), **options)
@@ -121,7 +128,7 @@ def _generate(body: GenerateRequest, model: PooledModel, state: ServerState) -> 
         turn = llm.tokenize(text, add_special=False)
         has_begun = turn[:1] == [llm.prompts.tokenizer.vocabulary.bos_id] == body.context[:1]
         return llm.complete([*body.context, *turn[has_begun:]], **options)
-    return llm.chat(messages, **options)
+    return FollowedStream(partial(llm.chat, messages, **options), None, go_on).stream
 
 
 class _Parts:
@@ -159,7 +166,9 @@ class _Parts:
         (stats,) = state.answered(self._model, [self.stream])
         record = self._frame.last({**content, **self._logprobs()}, stats)
         if isinstance(self._body, GenerateRequest) and not self._body.raw:
-            record["context"] = [*self.stream.prompt_ids, *self.stream.tokens]  # the conversation, to be continued
+            tokens = [*self.stream.prompt_ids, *self.stream.tokens]
+            if all(token >= 0 for token in tokens):  # rows of images are no tokens that could be sent again
+                record["context"] = tokens  # the conversation, to be continued
         return record
 
     def _calls(self) -> list[Record]:

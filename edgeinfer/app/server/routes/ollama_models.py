@@ -82,7 +82,8 @@ async def show(body: ShowRequest, request: Request) -> Record:
 
     def shown() -> Record:
         model = state.pool.find(body.wanted)
-        return shown_record(model, state.details.of(model), verbose=bool(body.verbose))
+        details, reads_images = state.details.of(model), state.reads_images(model)
+        return shown_record(model, details, verbose=bool(body.verbose), reads_images=reads_images)
 
     return await asyncio.to_thread(shown)
 

@@ -1,7 +1,8 @@
 """GET /: a page to chat in, and the files that it is made of.
 
 The page is the same for everyone and needs no key; what it shows comes from routes that do. Its policy lets it run its
-own scripts and ask this server alone, and keeps text from becoming HTML.
+own scripts and ask this server alone, shows images that it has in itself (data URLs) and no others, and keeps text from
+becoming HTML.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
 HEADERS: Mapping[str, str] = MappingProxyType(
     {
         "Content-Security-Policy": (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
             "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
             "require-trusted-types-for 'script'; trusted-types 'none'"
         ),
@@ -47,6 +48,7 @@ FILES = (
     "composer.js",
     "dialogs.js",
     "elements.js",
+    "images.js",
     "inline.js",
     "main.js",
     "markdown.js",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -13,10 +13,12 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES, APIError, invalid
+from edgeinfer.app.server.followed import FollowedStream
+from edgeinfer.app.server.message_contents import first_image, messages_of
 from edgeinfer.app.server.objects import Record, finished_stats
-from edgeinfer.app.server.requests import ChatRequest, chat_options, messages_of
+from edgeinfer.app.server.requests import ChatRequest, chat_options
 from edgeinfer.app.server.responses_objects import ResponseObject
-from edgeinfer.app.server.responses_schemas import Item, ResponseRequest
+from edgeinfer.app.server.responses_schemas import Item, ResponseRequest, with_images
 from edgeinfer.app.server.responses_stream import ResponseEvents
 from edgeinfer.app.server.routes.chat import n_prompt_tokens
 from edgeinfer.app.server.state import ServerState, server_state
@@ -25,6 +27,8 @@ from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, str
 if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.models.images.image import Image
+    from edgeinfer.steps import Progress
 
 ROUTER = APIRouter(tags=["answers"])
 
@@ -36,10 +40,12 @@ async def responses(body: ResponseRequest, request: Request) -> Response:
     state = server_state(request)
     earlier = _earlier(body, state)
     body = _resolved(body, earlier, state)
+    chat = _chat(body, earlier)
+    image = first_image(chat.messages)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1, request))
-        stream = await asyncio.to_thread(_stream, body, earlier, model, state)
-        answer = _Answer(body, earlier, stream, ResponseObject(body, model.name), model, state)
+        model = await held.enter_async_context(state.model(body.model, 1, request, image))
+        stream, fetched = await state.begun(lambda go_on: _stream(body, chat, model, state, go_on), request, image)
+        answer = _Answer(body, earlier, stream, ResponseObject(body, model.name), model, state, fetched)
         if body.stream:
             return streaming(answer.events(), held.pop_all().aclose)
         await read_all([stream], request)
@@ -55,9 +61,8 @@ async def input_tokens(body: ResponseRequest, request: Request) -> Record:
     state = server_state(request)
     earlier = _earlier(body, state)
     body = _resolved(body, earlier, state)
-    async with state.model(body.model, 0, request) as model:
-        n_tokens = await n_prompt_tokens(_chat(body, earlier), model, state)
-        return {"object": "response.input_tokens", "input_tokens": n_tokens}
+    n_tokens = await n_prompt_tokens(_chat(body, earlier), request)
+    return {"object": "response.input_tokens", "input_tokens": n_tokens}
 
 
 def _earlier(body: ResponseRequest, state: ServerState) -> tuple[Item, ...]:
@@ -91,17 +96,23 @@ def _chat(body: ResponseRequest, earlier: Sequence[Item]) -> ChatRequest:
         raise invalid(reason.errors()) from None
 
 
-def _stream(body: ResponseRequest, earlier: Sequence[Item], model: PooledModel, state: ServerState) -> TextStream:
-    """Create the stream of a request without starting it."""
-    chat = _chat(body, earlier)
-    options, priority = chat_options(chat, state.defaults_of(model)), chat.priority or "interactive"
+def _stream(
+    body: ResponseRequest, chat: ChatRequest, model: PooledModel, state: ServerState, go_on: Progress
+) -> tuple[TextStream, Mapping[str, Image]]:
+    """Create the stream of a request without starting it; returns it with the images that were fetched for it.
+
+    `go_on` raises to end that.
+    """
+    options, images = chat_options(chat, state.defaults_of(model)), state.images(go_on)
     options["keeps_all"] = body.truncation != "auto"
-    return model.llm.chat(messages_of(chat.messages), priority=priority, **options)
+    messages, priority = messages_of(chat.messages, images), chat.priority or "interactive"
+    begin = partial(model.llm.chat, messages, priority=priority, **options)
+    return FollowedStream(begin, None, go_on).stream, images.fetched
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A response, and what it is made of."""
+    """A response, and what it is made of. `fetched`: images that were fetched for it, by their addresses."""
 
     body: ResponseRequest
     earlier: tuple[Item, ...]
@@ -109,6 +120,7 @@ class _Answer:
     frame: ResponseObject
     model: PooledModel
     state: ServerState
+    fetched: Mapping[str, Image]
 
     def finished(self, thoughts: str, content: str, reader: ContentReader) -> Record:
         """The finished response, which is stored unless the request says otherwise."""
@@ -142,5 +154,6 @@ class _Answer:
         n_thoughts = len(tokenizer.encode(thoughts, add_special=False)) if thoughts else 0
         whole = self.frame.done(output, stats, n_thoughts)
         if self.body.store is not False:
-            self.state.responses.put(whole, (*self.earlier, *self.body.items()))
+            own = [with_images(item, self.fetched) for item in self.body.items()]
+            self.state.responses.put(whole, (*self.earlier, *own))
         return whole

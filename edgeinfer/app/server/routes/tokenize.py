@@ -6,12 +6,13 @@ With vLLM's, lm-evaluation-harness needs no tokenizer of its own.
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import Field
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
+from edgeinfer.app.server.message_contents import first_image, messages_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import (
     ChatMessage,
@@ -20,10 +21,12 @@ from edgeinfer.app.server.requests import (
     Text,
     ThoughtControl,
     Tool,
-    messages_of,
     template_variables,
 )
 from edgeinfer.app.server.state import server_state
+
+if TYPE_CHECKING:
+    from edgeinfer.steps import Progress
 
 ROUTER = APIRouter(tags=["texts"])
 
@@ -106,13 +109,15 @@ async def tokenizer_info(request: Request) -> Record:
 async def apply_template(body: TemplateRequest, request: Request) -> Record:
     """Render a conversation as a prompt with the chat template."""
     state = server_state(request)
-    async with state.model(body.model, 0, request) as model:
-        prompts, messages = model.llm.prompts, messages_of(body.messages)
+    image = first_image(body.messages)
+    async with state.model(body.model, 0, request, image) as model:
+        prompts = model.llm.prompts
         tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
         variables = template_variables(body, state.defaults_of(model))
         begins = body.add_generation_prompt
-        return {
-            "prompt": await asyncio.to_thread(
-                lambda: prompts.render(messages, tools, variables, begins_answer=begins),
-            )
-        }
+
+        def rendered(go_on: Progress) -> str:
+            messages = messages_of(body.messages, state.images(go_on))
+            return prompts.render(messages, tools, variables, begins_answer=begins)
+
+        return {"prompt": await state.begun(rendered, request, image)}

@@ -108,15 +108,15 @@ def act(activation):
 
 
 def clip(pointer, worker, work_split):
-    """out = source, but not outside -cap to cap, by columns."""
+    """out = source, but not outside least to most, by columns."""
     args = columns_at(pointer)
     pairs = args.n_vectors // 2
-    least, zero = simd.splat(-args.cap), simd.splat(np.float32(0.0))
+    least, below, zero = simd.splat(args.least), simd.splat(-args.most), simd.splat(np.float32(0.0))
     for row in range(simd.load_int64(args.count)):
         for index in range(2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)):
             at = row * args.stride + index * 64
             turned = simd.sub(zero, simd.maximum(least, simd.load(args.source + at)))  # NaN stays NaN
-            simd.store(args.out + at, simd.sub(zero, simd.maximum(least, turned)))
+            simd.store(args.out + at, simd.sub(zero, simd.maximum(below, turned)))
 
 
 def xielu(pointer, worker, work_split):

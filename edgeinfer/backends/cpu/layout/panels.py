@@ -211,11 +211,15 @@ class IntegerPanel:
         return self.n_records(columns) * self.record_bytes
 
 
+Element: TypeAlias = Literal["f16", "bf16", "f32"]
+ELEMENTS: tuple[Element, ...] = get_args(Element)
+
+
 @dataclass(frozen=True, slots=True)
 class FloatPanel:
     """Columns of 16 floats, as in the file."""
 
-    element: Literal["f16", "bf16", "f32"]
+    element: Element
 
     @property
     def key(self) -> str:
@@ -236,7 +240,7 @@ Panel = IntegerPanel | FloatPanel
 def panel_for(form: BlockFormat | FloatFormat) -> Panel:
     """The panel of a quant format: with its bits unchanged, or the smallest one for its unpacked values."""
     if isinstance(form, FloatFormat):
-        elements: dict[str, Literal["f16", "bf16", "f32"]] = {"F16": "f16", "BF16": "bf16", "F32": "f32"}
+        elements: dict[str, Element] = {"F16": "f16", "BF16": "bf16", "F32": "f32"}
         return FloatPanel(elements[form.name])
     if form.layout is not None:
         layout = form.layout

@@ -73,9 +73,11 @@ FLOAT_PRODUCT = np.dtype(
         ("bias", "i8"),  # float32[n_units, 32], or float32[32] zeros with stride 0
         ("bias_stride", "i8"),  # bytes between units
         ("rows", "i8"),  # int32[n], the row of out that belongs to each token; 0: in order
+        ("scratch", "i8"),  # 0: none
+        ("scratch_stride", "i8"),  # bytes between workers
     ]
 )
-"""Record of `kernels.matmul.floats`."""
+"""Record of `kernels.matmul.floats` and `split_floats`."""
 
 RMS_NORM = np.dtype(
     [
@@ -130,6 +132,8 @@ COLUMNS = np.dtype(
         ("fall", "f4"),
         ("slope", "f4"),
         ("edge", "f4"),
+        ("least", "f4"),  # this and the next of clip
+        ("most", "f4"),
     ]
 )
 """Record of the kernels of `kernels.rows` that split by columns."""

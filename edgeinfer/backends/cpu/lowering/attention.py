@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout import bfloats, records
 from edgeinfer.backends.cpu.layout.attention_records import ATTENTION, STORE_KV
 from edgeinfer.backends.cpu.layout.padding import BIAS_REACH, BIASES, LANES, padded, parts_of, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import attention_scratch_bytes
 from edgeinfer.backends.cpu.layout.summaries import ChoiceLayout
+from edgeinfer.backends.cpu.lowering.needs import whole_attention
 from edgeinfer.backends.cpu.memory.block_lists import BlockLists
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.sequences import CpuKV
@@ -54,11 +55,13 @@ class AttentionLowering:
         self.within = False
         """Whether the calls are for passes that state budgets."""
         self._step, self._n_workers, self._isa_name = step, n_workers, isa_name
+        self._n_context = limits.n_context
         self.rotations = Rotations(file, limits.n_context, limits.max_tokens)
         self._slopes: dict[tuple[int, float], Floats] = {}
         self._biases: dict[tuple[Weight, bool], Floats] = {}
         self._parts = parts_of(spec)
         self._scratch: NDArray[np.uint8] | None = None
+        self._whole: list[NDArray[np.uint8]] = []
         self._partials: Floats | None = None
         self._choice_memory: tuple[NDArray[np.uint8], Int32s, Int32s] | None = None
         self._blocks = BlockLists(spec, limits, n_workers)
@@ -119,6 +122,11 @@ class AttentionLowering:
         own, kept = frozenset({op.out}), frozenset({"attention partials"})
         if self.within and op.window is None:
             return self._chosen(op, args, reads)
+        whole = whole_attention(op, pool.layout, self._isa_name)
+        if whole is not None:
+            scratch = self._whole_memory(op)
+            args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
+            return [Call(whole, args, NOTHING, own, "by tokens of heads", reads)]
         kernels = catalogue.attention(pool.layout, self._isa_name)
         lists, calls = self._block_lists(op, args, reads)
         return [
@@ -159,6 +167,13 @@ class AttentionLowering:
         self._blocks.fill(args, op.block_budget)
         kernel = catalogue.choose_for_blocks(self._pools[op.layer].layout, self._isa_name)
         return lists, [Call(kernel, args, NOTHING, lists, "by blocks", reads)]
+
+    def _whole_memory(self, op: Attention) -> NDArray[np.uint8]:
+        """Scratch of each worker for whole texts; calls may share it, larger ones replace it."""
+        n_bytes = padded(bfloats.attention_scratch_bytes(op.key_width, op.value_width, self._n_context), 4096)
+        if not self._whole or self._whole[-1].shape[1] < n_bytes:
+            self._whole.append(aligned((self._n_workers, n_bytes), np.uint8))
+        return self._whole[-1]
 
     def _tile_rows(self, op: Attention) -> int:
         """Query rows that a worker has room for: those of a tile, or of the tokens of a block that choose."""

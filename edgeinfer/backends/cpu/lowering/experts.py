@@ -305,7 +305,7 @@ class MoeLowering:
         called = (
             catalogue.product(panel, self._packed.isa_name)
             if isinstance(panel, IntegerPanel)
-            else catalogue.product_float(panel)
+            else catalogue.product_float(panel, self._packed.isa_name)
         )
         written = frozenset({to})
         share = f"by {product['n_units'][0]} column pairs" if scatters else "by experts"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.bfloats import PRODUCT_SCRATCH_BYTES
 from edgeinfer.backends.cpu.layout.books import BOOKS
 from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel, IntegerPanel, plain_panel
@@ -30,6 +31,8 @@ CACHED_BYTES = 1 << 19
 """Bytes of rounded activations that stay in a core's own cache beside the panels that stream past them."""
 TILED_BYTES = 1 << 21
 """The same where panels are unpacked for each block of tokens: it is less often, but activations come from farther."""
+MOST_CONVERTED_BYTES = 3 << 18
+"""Bytes of two panels as float32 that a core's second cache holds."""
 
 
 class MatMulLowering:
@@ -43,6 +46,7 @@ class MatMulLowering:
         self._fresh: set[str] = set()  # buffers whose int8 form is up to date
         self._unpacked: NDArray[np.uint8] | None = None
         self._plain: NDArray[np.uint8] | None = None
+        self._split: NDArray[np.uint8] | None = None
         self._kept: list[NDArray[np.uint8]] = []  # what arguments point to
         self.alone = False
         """Whether calls are for passes of one token, whose activations every worker rounds for itself."""
@@ -167,6 +171,20 @@ class MatMulLowering:
             self._unpacked = aligned((self._n_workers, n_bytes), np.uint8)
         return self._unpacked
 
+    def _convert(self, args: NDArray[np.void], op: MatMul) -> None:
+        """Let a product of many tokens convert panels to float32, unless they are too long for that."""
+        n_bytes = 2 * FloatPanel("f32").panel_bytes(op.weight.columns)
+        if n_bytes <= MOST_CONVERTED_BYTES:
+            wide = self._plain_memory(n_bytes)
+            args["scratch"], args["scratch_stride"] = address(wide), wide.strides[0]
+            args["block_tokens"] = block_tokens(self._buffers.at(op.source)[1], TILED_BYTES)
+
+    def _split_memory(self) -> NDArray[np.uint8]:
+        """Scratch of each worker for products of split floats, shared by all of them."""
+        if self._split is None:
+            self._split = aligned((self._n_workers, padded(PRODUCT_SCRATCH_BYTES, 4096)), np.uint8)
+        return self._split
+
     def write_out(self, args: NDArray[np.void], panel: IntegerPanel, columns: int) -> None:
         """Let a product of several tokens write panels out as bytes, if their codes are entries of a book."""
         if panel.book in BOOKS and not self.alone:
@@ -207,9 +225,15 @@ class MatMulLowering:
         args["bias"], args["bias_stride"] = self._bias(op, matrix, piece)
         out = frozenset({op.out})
         reads, share = out if op.accumulate else NOTHING, _share(op, matrix, piece, 2)
-        if not self.alone:
+        split = self._choice.split(op, self._packed.isa_name)
+        if split is not None:
+            share += " or tiles of tokens"
+            scratch = self._split_memory()
+            args["scratch"], args["scratch_stride"] = address(scratch), scratch.strides[0]
+        elif not self.alone:
             share += " or tokens of floats"
-        kernel = catalogue.product_float(matrix.panel)
+            self._convert(args, op)
+        kernel = split or catalogue.product_float(matrix.panel, self._packed.isa_name)
         return Call(kernel, args, reads, out, share, frozenset({op.source}), bundle=piece.bundle)
 
     def _bias(self, op: MatMul, matrix: PanelMatrix, piece: PanelPiece) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout.expert_panels import ExpertPanels, expert_panels, panel_of
 from edgeinfer.backends.cpu.layout.pages import PageLayout
-from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, Panel, panel_for
+from edgeinfer.backends.cpu.layout.panels import ELEMENTS, FloatPanel, IntegerPanel, Panel, panel_for
 from edgeinfer.backends.cpu.lowering.fusion import Fusion, Sections, fuse
 from edgeinfer.backends.cpu.record_layers import record_layers
 from edgeinfer.backends.cpu.workers.tape import Call
@@ -21,6 +21,7 @@ from edgeinfer.backends.device_ops import DeviceOps
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Rows
+from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.jit.code import CompiledFunction, Kernel
@@ -93,6 +94,12 @@ class KernelChoice:
         assert isinstance(panel, IntegerPanel)
         return catalogue.product_tiles(panel, isa_name) if self._rows[op.source] is Rows.TOKENS else None
 
+    def split(self, op: MatMul, isa_name: str) -> Kernel | None:
+        """The kernel of a product of float panels that need not be exact, if there is one."""
+        panel = self.panel(op)
+        assert isinstance(panel, FloatPanel)
+        return catalogue.product_split(panel, isa_name) if op.precision == "high" else None
+
     def is_integer(self, op: MatMul) -> bool:
         """Whether a product's activations are rounded to int8."""
         return isinstance(self.panel(op), IntegerPanel)
@@ -100,6 +107,13 @@ class KernelChoice:
     def _same_panels(self, first: MatMul, second: MatMul) -> bool:
         shapes = [(self.panel(op), op.weight.n_rows, op.weight.columns) for op in (first, second)]
         return shapes[0] == shapes[1]
+
+
+def whole_attention(op: Attention, layout: PageLayout, isa_name: str) -> Kernel | None:
+    """The kernel of attention over whole texts that need not be exact, if there is one and no field asks for more."""
+    sizes = op.query, op.out, op.layer, op.heads, op.kv_heads, op.key_width, op.value_width, op.scale
+    is_plain = op == Attention(*sizes, causal=False, precision="high")
+    return catalogue.attend_whole(layout, isa_name) if is_plain else None
 
 
 def kernels_of(
@@ -141,7 +155,7 @@ def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[
     found: list[Kernel | CompiledFunction] = [attention.by_tile, attention.by_chunk, attention.join]
     for panel in {panel_for(format_of(each)) for each in ggml_types}:
         if isinstance(panel, FloatPanel):
-            found.append(catalogue.product_float(panel))
+            found.append(catalogue.product_float(panel, isa_name))
         else:
             tiles = catalogue.product_tiles(panel, isa_name)
             found += [catalogue.product(panel, isa_name), *([tiles] if tiles else [])]
@@ -161,12 +175,15 @@ def all_kernels(isa_name: str) -> list[Kernel | CompiledFunction]:
     by_name = (catalogue.GATED, catalogue.ACT, catalogue.CUT_GATED, catalogue.CUT_ACT)
     found += [kernel for kernels in by_name for kernel in kernels.values()]
     found += [catalogue.causal_conv(activation) for activation in (None, "silu")]
+    split = [catalogue.product_split(FloatPanel(element), isa_name) for element in ELEMENTS]
+    found += [kernel for kernel in split if kernel is not None]
     types = [form.ggml_type for form in FORMATS.entries().values()]
     for kind in get_args(KVKind):
         layout = PageLayout(kind, 1, 1)
         chosen = catalogue.attention(layout, isa_name, chosen=True)
         found += [*usual_kernels(kind, isa_name, types), catalogue.store_kv(layout), catalogue.summarise_pages(kind)]
         found += [*catalogue.choose_chunks(layout), chosen.by_tile, chosen.by_chunk, chosen.join]
-        found.append(catalogue.turn_keys(kind))
+        whole = catalogue.attend_whole(layout, isa_name)
+        found += [catalogue.turn_keys(kind), *([whole] if whole else [])]
         found.append(catalogue.choose_for_blocks(layout, isa_name))
     return list({kernel.name: kernel for kernel in found}.values())

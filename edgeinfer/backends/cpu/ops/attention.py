@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout.pages import PageLayout
-from edgeinfer.backends.cpu.lowering.needs import CpuOp, KernelTarget
+from edgeinfer.backends.cpu.lowering.needs import CpuOp, KernelTarget, whole_attention
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.jit.code import Kernel
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 def _kernels(choice: KernelChoice, place: int, op: Attention, target: KernelTarget) -> list[Kernel]:
     layout = PageLayout(target.kv, op.key_width, op.value_width)
+    whole = whole_attention(op, layout, target.isa_name)
+    if whole is not None:
+        return [whole]
     kernels = catalogue.attention(layout, target.isa_name)
     found = [kernels.by_tile, kernels.by_chunk, kernels.join]
     if target.budgets and op.window is None:
@@ -33,4 +36,4 @@ def _calls(lowering: CpuLowering, op: Attention) -> list[Call]:
 
 
 FIELDS = frozenset({"window", "soft_cap", "sinks", "causal", "alibi", "chunked", "relative", "block_budget", "spans"})
-OP = CpuOp(_kernels, _calls, FIELDS)
+OP = CpuOp(_kernels, _calls, FIELDS | {"precision"})

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def _calls(lowering: CpuLowering, op: Clip) -> list[Call]:
-    return [lowering.columns(catalogue.CLIP, op.value, op.value, op.value, op.limit)]
+    call = lowering.columns(catalogue.CLIP, op.value, op.value, op.value)
+    call.arguments["least"], call.arguments["most"] = -op.limit, op.limit
+    return [call]
 
 
 OP = CpuOp(lambda *_: [catalogue.CLIP], _calls)

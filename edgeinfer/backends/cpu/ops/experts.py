@@ -20,7 +20,7 @@ def _kernels(choice: KernelChoice, place: int, op: Experts, target: KernelTarget
     panels, found = choice.expert_panels(op), [catalogue.GROUP_BY_EXPERT, catalogue.FINISH_HIDDEN]
     for panel in panels.all:
         if isinstance(panel, FloatPanel):
-            found += [catalogue.MULTIPLY_EXPERT_FLOATS, catalogue.product_float(panel)]
+            found += [catalogue.MULTIPLY_EXPERT_FLOATS, catalogue.product_float(panel, target.isa_name)]
         else:
             found += [catalogue.MULTIPLY_EXPERTS, catalogue.product(panel, target.isa_name)]
     if op.adapters:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def _kernels(choice: KernelChoice, place: int, op: MatMul, target: KernelTarget) -> list[Kernel]:
     panel = choice.panel(op)
     if isinstance(panel, FloatPanel):
-        return [catalogue.product_float(panel)]
+        return [choice.split(op, target.isa_name) or catalogue.product_float(panel, target.isa_name)]
     tiles = choice.tiles(op, target.isa_name)
     return [catalogue.ROUND_ROWS, catalogue.product(panel, target.isa_name), *([tiles] if tiles else [])]
 
@@ -28,4 +28,4 @@ def _calls(lowering: CpuLowering, op: MatMul) -> list[Call]:
     return lowering.matmul.product(op)
 
 
-OP = CpuOp(_kernels, _calls, frozenset({"bias", "accumulate"}))
+OP = CpuOp(_kernels, _calls, frozenset({"bias", "accumulate", "precision"}))

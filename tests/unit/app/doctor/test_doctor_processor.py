@@ -21,9 +21,9 @@ from tests.unit.scheduling.machine.topology.recorded import lay_out
 
 AVX2 = frozenset({"avx2", "fma", "f16c"})
 VNNI = AVX2 | {"avx512f", "avx512bw", "avx512vnni"}
-TILES = VNNI | {"amx-tile", "amx-int8"}
+TILES = VNNI | {"amx-tile", "amx-int8", "amx-bf16"}
 VNNI_FLAGS = AVX2 | {"avx512f", "avx512bw", "avx512_vnni", "avx512_bf16"}
-TILE_FLAGS = VNNI_FLAGS | {"amx_tile", "amx_int8"}
+TILE_FLAGS = VNNI_FLAGS | {"amx_tile", "amx_int8", "amx_bf16"}
 
 
 def test_the_best_instruction_set_is_fine() -> None:

@@ -248,7 +248,7 @@ class Pages:
             "query_stride": query.strides[0],
             "out": out,
             "out_stride": out.strides[0],
-            **self._sizes(),
+            **self.sizes(),
             "scratch": scratch,
             "scratch_stride": scratch.shape[1],
             "tile_rows": tile_rows,
@@ -271,7 +271,7 @@ class Pages:
         assert np.all(out[:, width:] == UNTOUCHED)
         return out[:n_tokens, :width].reshape(n_tokens, shape.heads, shape.value_width).copy()
 
-    def _sizes(self) -> dict[str, object]:
+    def sizes(self) -> dict[str, object]:
         """The record's fields for pages and sizes."""
         shape, layout = self.shape, self.pool.layout
         return {

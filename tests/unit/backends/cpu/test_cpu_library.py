@@ -38,7 +38,7 @@ from edgeinfer.backends.cpu.layout.panels import FloatPanel
 library = KernelLibrary(Path(sys.argv[1]))
 library.function(READ_PATTERNS["read_one_stream"][1])
 for element in ("f16", "f32"):
-    library.address(catalogue.product_float(FloatPanel(element)))
+    library.address(catalogue.product_float(FloatPanel(element), "portable"))
 library.address(catalogue.ADD)
 ticks = library.function(catalogue.READ_TICKS)
 assert 0 < ticks() < ticks()
@@ -57,7 +57,7 @@ def test_a_second_process_compiles_nothing_and_loads_no_compiler(tmp_path: Path)
     assert compiled_in(tmp_path / "cache") == (5, True)
     assert compiled_in(tmp_path / "cache") == (0, False)
     names = {path.name for path in (tmp_path / "cache").iterdir()}
-    assert names == {"read_one_stream.o", "product-f16.o", "product-f32.o", "add_rows.o", "read_ticks.o"}
+    assert names == {"read_one_stream.o", "product-f16-narrow.o", "product-f32-narrow.o", "add_rows.o", "read_ticks.o"}
 
 
 PREPARE = """
@@ -120,7 +120,7 @@ def test_what_a_program_compiles_with_numba_itself_runs_after_kernels_were_compi
 
 
 def test_an_interrupted_compilation_leaves_no_process() -> None:
-    longer = [catalogue.product_float(FloatPanel(element)) for element in ("f16", "bf16", "f32")]
+    longer = [catalogue.product_float(FloatPanel(element), "portable") for element in ("f16", "bf16", "f32")]
     found = compile_apart([catalogue.NOTHING, *longer], 1)
     next(found)
     (child,) = (process for process in psutil.Process().children() if "jit.processes" in " ".join(process.cmdline()))
@@ -138,7 +138,7 @@ def score_of(pid: int) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux's out-of-memory killer")
 def test_where_memory_runs_short_a_compiler_ends_and_nothing_is_lost(tmp_path: Path) -> None:
-    longer = [catalogue.product_float(FloatPanel(element)) for element in ("f16", "bf16", "f32")]
+    longer = [catalogue.product_float(FloatPanel(element), "portable") for element in ("f16", "bf16", "f32")]
     killed: list[int] = []
 
     def kill(_what: str, done: int, _total: int) -> None:

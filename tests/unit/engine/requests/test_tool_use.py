@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.server.requests import ChatMessage, messages_of
+from edgeinfer.app.server.message_contents import messages_of
+from edgeinfer.app.server.requests import ChatMessage
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.engine.requests.tool_use import ToolUse

@@ -74,6 +74,15 @@ def test_attention_counts_what_each_token_sees():
     assert windowed.multiply_adds(4, 1000) == 2 * 8 * 64 * 4 * 105
 
 
+def test_attention_without_a_mask_counts_what_comes_after_too():
+    whole = AttentionHeads(8, 2, 64, 64, causal=False)
+    assert whole.multiply_adds(16, 0) == 2 * 8 * 64 * 16 * 16
+    assert whole.multiply_adds(16, 0) < 2 * HEADS.multiply_adds(16, 0)
+    windowed = AttentionHeads(8, 2, 64, 64, window=5, causal=False)
+    assert windowed.multiply_adds(16, 0) == 2 * 8 * 64 * 16 * 9
+    assert windowed.multiply_adds(4, 0) == 2 * 8 * 64 * 4 * 4
+
+
 def test_blocks_with_a_budget_pay_for_what_they_see_and_for_choosing():
     within = AttentionHeads(8, 2, 64, 64, blocks=BlockAttention(64, 512, 4))
     assert within.multiply_adds(64, 448) == HEADS.multiply_adds(64, 448)

@@ -124,17 +124,6 @@ def blend_into(builder, shape, n_positions, target_rows, body):
 
 
 @intrinsic(prefer_literal=True)
-def many_registers(context, isa_name):
-    """Whether a tile may hold 32 vectors; a constant where it is used."""
-    found = target(isa_name.literal_value).vectors >= 32
-
-    def generate(context, builder, signature, values):
-        return context.get_constant(types.boolean, found)
-
-    return types.boolean(isa_name), generate
-
-
-@intrinsic(prefer_literal=True)
 def vector_bytes(context, floats):
     """Bytes of 16 keys or values; a constant where it is used."""
     _, found = LOADS[floats.literal_value]
@@ -166,7 +155,7 @@ def widen(source, count, target):
 @inline
 def score_page(floats, isa, queries, stride, rows, keys, key_width, ahead, scores):
     """Scores of any number of rows over a page."""
-    row, wide = 0, many_registers(isa)
+    row, wide = 0, simd.many_registers(isa)
     while row < rows:
         left, at, to = rows - row, queries + row * stride, scores + row * SCORE_BYTES
         if wide and left >= 6 and left != 8:
@@ -190,7 +179,7 @@ def score_page(floats, isa, queries, stride, rows, keys, key_width, ahead, score
 @inline
 def blend_columns(floats, isa, shares, rows, values, value_stride, n_positions, ahead, out, stride, adds):
     """Results of any number of rows for 64 columns."""
-    row, wide = 0, many_registers(isa)
+    row, wide = 0, simd.many_registers(isa)
     while row < rows:
         left, at, to = rows - row, shares + row * SCORE_BYTES, out + row * stride
         if wide and left >= 6 and left != 8:

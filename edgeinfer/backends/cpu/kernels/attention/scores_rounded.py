@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu.kernels.attention.forms import forms_of, has_small_keys, has_small_values
 from edgeinfer.backends.cpu.kernels.attention.hadamard import rotate
-from edgeinfer.backends.cpu.kernels.attention.scores import ZEROS, ask_ahead, blend_into, blended, many_registers
+from edgeinfer.backends.cpu.kernels.attention.scores import ZEROS, ask_ahead, blend_into, blended
 from edgeinfer.backends.cpu.kernels.matmul.activations import round_block
 from edgeinfer.backends.cpu.layout import rounded as act
 from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES, SCORE_BYTES
@@ -211,7 +211,7 @@ def score_tile(kind, isa, rows, groups, queries, stride, keys, blocks, ahead, sc
 @inline
 def score_page(kind, isa, queries, stride, rows, keys, blocks, ahead, scores):
     """Scores of any number of rows over a page."""
-    row, wide = 0, many_registers(isa)
+    row, wide = 0, simd.many_registers(isa)
     while row < rows:
         left, at, to = rows - row, queries + row * stride, scores + row * SCORE_BYTES
         if wide and left >= 6 and left != 8:
@@ -250,7 +250,7 @@ def scale_shares(shares, rows, scales, n_positions, out):
 @inline
 def blend_block(isa, vectors, shares, rows, values, n_positions, ahead, out, stride, adds):
     """Results of any number of rows for the columns of one block."""
-    row, wide = 0, many_registers(isa)
+    row, wide = 0, simd.many_registers(isa)
     while row < rows:
         left, at, to = rows - row, shares + row * SCORE_BYTES, out + row * stride
         if wide and left >= 8:
@@ -271,7 +271,7 @@ def blend_block(isa, vectors, shares, rows, values, n_positions, ahead, out, str
 @inline
 def blend_small_block(isa, vectors, low, high, rows, values, n_positions, ahead, out, stride, adds):
     """`blend_block` of codes of 4 bits."""
-    row, wide = 0, many_registers(isa)
+    row, wide = 0, simd.many_registers(isa)
     while row < rows:
         left, skip, to = rows - row, row * SCORE_BYTES, out + row * stride
         of, and_of = low + skip, high + skip

@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from edgeinfer.backends.cpu.kernels.bfloats import release_tiles
 from edgeinfer.backends.cpu.kernels.matmul.activations import tiled_tokens
 from edgeinfer.backends.cpu.kernels.matmul.codes import PairReader
 from edgeinfer.backends.cpu.kernels.matmul.integers import arguments_at, share_of_tokens, write
@@ -63,17 +64,6 @@ def shape_tiles(context, panel_key):
         return context.get_dummy_value()
 
     return types.void(panel_key), generate
-
-
-@intrinsic(prefer_literal=True)
-def release_tiles(context):
-    """Release the tile registers, so that their contents need not be saved any more."""
-
-    def generate(context, builder, signature, values):
-        emit.call(builder, "llvm.x86.tilerelease", emit.VOID, [])
-        return context.get_dummy_value()
-
-    return types.void(), generate
 
 
 @intrinsic(prefer_literal=True)

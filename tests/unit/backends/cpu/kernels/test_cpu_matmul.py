@@ -55,6 +55,8 @@ def isas_of(key: str) -> tuple[str, ...]:
 
 
 COMBINATIONS = [(key, isa) for key in INTEGERS for isa in isas_of(key)]
+BY_ROOM = ("avx512vnni", "portable")
+"""Instruction sets whose registers hold many vectors and few; code for both runs everywhere."""
 TILED = [name for name in USABLE if name in catalogue.TILED]
 ROWS = 96
 MOST_TOKENS = 20
@@ -282,7 +284,8 @@ def test_float_products(library: KernelLibrary, key: str, columns: int) -> None:
     rows = np.ascontiguousarray(raw[key]).view(np.uint8).reshape(ROWS, -1)
     data = pack_rows(library, FORMATS.get(key), rows, columns)
     fields = {"weights": data, "panel_bytes": data.shape[1], "n_rounds": -(-columns // 4)}
-    matrix = Product(catalogue.product_float(panel), fields, exact.astype(np.float64))
+    wide, narrow = (Product(catalogue.product_float(panel, isa), fields, exact.astype(np.float64)) for isa in BY_ROOM)
+    matrix = wide
     source = random.standard_normal((MOST_TOKENS, columns)).astype("f4")
     bias, before = (random.standard_normal(shape).astype("f4") for shape in ((ROWS,), (MOST_TOKENS, ROWS)))
     out = new_out(MOST_TOKENS + 1)
@@ -295,6 +298,12 @@ def test_float_products(library: KernelLibrary, key: str, columns: int) -> None:
     assert same_bits(added, (plain + bias) + before)
     for n_tokens in range(1, MOST_TOKENS):
         assert same_bits(matrix.run(library, source[:n_tokens], new_out(), n_tokens % 4 + 1), plain[:n_tokens])
+        assert same_bits(narrow.run(library, source[:n_tokens], new_out(), n_tokens % 4 + 1), plain[:n_tokens])
+    room = aligned((4, 2 * FloatPanel("f32").panel_bytes(columns)), np.uint8)
+    converted = {"scratch": room, "scratch_stride": room.strides[0]}
     for n_tokens in (47, 48, 61):
         many, expected = (np.resize(rows, (n_tokens, rows.shape[1])) for rows in (source, plain))
-        assert same_bits(matrix.run(library, many, new_out(n_tokens), n_tokens % 4 + 1), expected)
+        for product in (wide, narrow):
+            for given in ({}, converted):
+                found = product.run(library, many, new_out(n_tokens), n_tokens % 4 + 1, **given)
+                assert same_bits(found, expected)

@@ -105,7 +105,15 @@ def test_layer_norm(library: KernelLibrary, width: int, groups: int, spread: flo
     assert same_bits(results[2], results[0][-groups:])
 
 
-def columns(library: KernelLibrary, kernel: Kernel, workers: int = 1, cap: float = 0.0, **buffers: Floats) -> None:
+def columns(
+    library: KernelLibrary,
+    kernel: Kernel,
+    workers: int = 1,
+    cap: float = 0.0,
+    least: float = 0.0,
+    most: float = 0.0,
+    **buffers: Floats,
+) -> None:
     """Run a kernel that shares columns out on buffers (source, other, out), whose last row it must not touch.
 
     All are of one size, except that `other` may be wider.
@@ -114,6 +122,7 @@ def columns(library: KernelLibrary, kernel: Kernel, workers: int = 1, cap: float
     n_rows = len(first) - 1
     kept = [values[n_rows].copy() for values in buffers.values()]
     sizes = {"stride": first.strides[0], "n_vectors": first.shape[1] // 16, "count": count_of(n_rows), "cap": cap}
+    sizes |= {"least": least, "most": most}
     sizes["other_stride"] = buffers.get("other", first).strides[0]
     call(library, kernel, workers, **sizes, **buffers)
     assert all(same_bits(values[n_rows], row) for values, row in zip(buffers.values(), kept, strict=True))
@@ -243,14 +252,14 @@ def test_soft_cap(library: KernelLibrary, cap: float) -> None:
         assert np.allclose(out[:3], expected[:3], rtol=1e-6, atol=2e-7 * cap)
 
 
-@pytest.mark.parametrize("limit", [0.5, 8.0])
-def test_clipped_values(library: KernelLibrary, limit: float) -> None:
+@pytest.mark.parametrize(("least", "most"), [(-0.5, 0.5), (-8.0, 8.0), (-0.25, 3.0), (-np.inf, 1.0), (-1.0, np.inf)])
+def test_clipped_values(library: KernelLibrary, least: float, most: float) -> None:
     values = special(4, 64, seed=3)
     values[1, :3] = [np.nan, np.inf, -np.inf]
     for workers in (1, 3):
         out = buffer(values)
-        columns(library, catalogue.CLIP, workers, limit, source=out, out=out)
-        assert np.array_equal(out[:3], np.clip(values, -limit, limit)[:3], equal_nan=True)
+        columns(library, catalogue.CLIP, workers, source=out, out=out, least=least, most=most)
+        assert np.array_equal(out[:3], np.clip(values, least, most)[:3], equal_nan=True)
 
 
 @pytest.mark.parametrize("width", [8, 16, 40, 496, 512, 1000, 1536])

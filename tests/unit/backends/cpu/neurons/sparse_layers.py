@@ -106,7 +106,7 @@ class Layer:
         rows = buffer(source)
         given |= {"source": rows, "source_stride": rows.strides[0], "n_rounds": -(-columns // 4)}
         given |= {"panel_bytes": data.shape[1]}
-        call(self.library, catalogue.product_float(panel), 1, **(given | fields))
+        call(self.library, catalogue.product_float(panel, self.isa), 1, **(given | fields))
 
     def whole(self, normed: Floats, gate: Floats, up_bias: Floats | None, out: Floats, **fields: object) -> Floats:
         """Hidden values by whole products; `out` (+)= the layer's output."""

@@ -1,0 +1,124 @@
+"""How a model would read images: with which projector, and what an image of a usual size takes.
+
+In: a model and the header of its projector, a plan. Out: `PlannedImages`, as text and as JSON. Reads no image and no
+weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from edgeinfer.app.plain_text import counted, harmless, seconds_text
+from edgeinfer.scheduling.cost.images import EncoderWork
+from edgeinfer.scheduling.machine.profile import CPU
+from edgeinfer.scheduling.workers.shared_rates import with_cores
+from edgeinfer.text_values import size_text
+
+if TYPE_CHECKING:
+    from edgeinfer.app.plans.planning import Planned
+    from edgeinfer.models.gguf import GGUFFile
+    from edgeinfer.models.projector_file import ProjectorFacts
+    from edgeinfer.models.store import LocalModel
+    from edgeinfer.scheduling.cost.memory import MemoryNeed
+    from edgeinfer.settings import Settings
+
+WIDTH, HEIGHT = 1024, 768
+"""Pixels of the image that plans are made for."""
+LONGEST_TITLE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedImages:
+    """What an image of WIDTH x HEIGHT takes.
+
+    encoder_bytes      weights of the encoder in memory
+    n_tiles, n_rows    tiles that are encoded, and tokens that the image takes in a prompt
+    encode_s           seconds of encoding it, once per conversation; None where the machine was not measured
+    read_s             seconds of reading its tokens
+    refused            why images cannot be read, "" if they can
+    """
+
+    projector: ProjectorFacts | None
+    encoder_bytes: int = 0
+    n_tiles: int = 0
+    n_rows: int = 0
+    encode_s: float | None = None
+    read_s: float | None = None
+    refused: str = ""
+
+    @property
+    def line(self) -> str:
+        """The result as text."""
+        if self.projector is None or self.refused:
+            return f"images    {self.refused}"
+        title = " ".join(harmless(self.projector.title).split())[:LONGEST_TITLE]
+        title = f"{title} ({self.projector.kind})" if title else self.projector.kind
+        spent = "" if self.encode_s is None else f", {seconds_text(self.encode_s)} to encode"
+        spent += "" if self.read_s is None else f", {seconds_text(self.read_s)} to read"
+        return (
+            f"images    {harmless(self.projector.file_name)}: {title}, {size_text(self.encoder_bytes)} of weights; "
+            f"{WIDTH}x{HEIGHT}: {counted(self.n_tiles, 'tile')}, {self.n_rows} tokens{spent}"
+        )
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The result as JSON; keys may be added, never renamed."""
+        projector = self.projector
+        return {
+            "projector": None if projector is None else projector.file_name,
+            "type": None if projector is None else projector.kind,
+            "encoder_bytes": self.encoder_bytes,
+            "width": WIDTH,
+            "height": HEIGHT,
+            "n_tiles": self.n_tiles,
+            "n_rows": self.n_rows,
+            "encode_s": self.encode_s,
+            "read_s": self.read_s,
+            "refused": self.refused or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FoundProjector:
+    """The projector of a model. `unread`: why images cannot be read, though a file beside the model looks like one."""
+
+    facts: ProjectorFacts | None = None
+    unread: str = ""
+
+
+NO_PROJECTOR = FoundProjector()
+
+
+def found_projector(file: GGUFFile, local: LocalModel, settings: Settings) -> tuple[FoundProjector, Settings]:
+    """The projector with which a model would be opened, and settings in which "auto" is the device for that.
+
+    Raises BadSetting, BadGGUF, UnsupportedModel, ModelNotFound for a projector that settings name.
+    """
+    from edgeinfer.engine.opening.seeing import projector_facts
+
+    facts, notices = projector_facts(local.path, file, settings.load, local.source)
+    found = FoundProjector(facts, notices[0].removeprefix("images ") if notices else "")
+    if facts is None or settings.load.device != "auto":
+        return found, settings
+    return found, replace(settings, load=replace(settings.load, device=CPU))
+
+
+def planned_images(projector: FoundProjector, need: MemoryNeed, planned: Planned | None) -> PlannedImages | None:
+    """What images take with a model; None for a model without a projector.
+
+    `planned`: None where nothing is known of the machine.
+    """
+    facts = projector.facts
+    if facts is None:
+        return PlannedImages(None, refused=projector.unread) if projector.unread else None
+    if planned is not None and planned.decode.placement.devices != (CPU,):
+        devices = ", ".join(planned.decode.placement.devices)
+        return PlannedImages(facts, refused=f"are read on the cpu alone, not with {devices} (--schedule cpu)")
+    plan = facts.encoder.plan((HEIGHT, WIDTH))
+    sizes = need.encoder_bytes, len(plan.tiles), plan.n_rows
+    if planned is None:
+        return PlannedImages(facts, *sizes)
+    machine = planned.profile if planned.cores is None else with_cores(planned.profile, planned.cores.prefill.cores)
+    encode_s = EncoderWork.of(facts.encoder, facts.tensors).seconds(machine, plan) / planned.duty
+    return PlannedImages(facts, *sizes, encode_s, plan.n_rows / planned.prefill_tok_s)
