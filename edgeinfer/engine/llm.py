@@ -127,7 +127,8 @@ class LLM(TextReader, TextScorer):
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
-        self.info = replace(info, keeps_prefixes=admission.on_disk is not None)
+        keeps = admission.on_disk is not None
+        self.info = replace(info, keeps_prefixes=keeps, reads_images=self._images is not None)
         self.telemetry = Telemetry(self._driver.scheduler, subject, self.info)
         self._note = RunningNote(OpenModel(info.name, info.path))
         self.comparison = comparison

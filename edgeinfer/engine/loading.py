@@ -40,13 +40,7 @@ from edgeinfer.engine.opening.kv_ram import require_kv_ram, require_weights_in_m
 from edgeinfer.engine.opening.reuse import reusing, told_of_reuse, why_exact
 from edgeinfer.engine.opening.seeing import open_seeing
 from edgeinfer.engine.requests.texts import chosen_template, program_texts, texts_beside
-from edgeinfer.engine.run.evaluators import (
-    SequenceEvaluator,
-    Subject,
-    is_own,
-    only_device,
-    other_device,
-)
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject, is_own, only_device, other_device
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.workers import device_options, known_core_plans, shared_cores, worker_kinds
@@ -389,7 +383,6 @@ def _start(
         approximation=subject.approx,
         cores=shared_cores(workers, read_topology()),
         need=subject.memory_need(options.device, executor.limits),
-        reads_images=subject.projector is not None,
     )
     # a full successor table takes hundreds of passes, each of which would read from disk
     primes = options.history and limits.stored is None

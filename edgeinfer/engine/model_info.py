@@ -41,6 +41,7 @@ class ModelInfo:
     keeps_prefixes: bool = False
     """Whether what is read of texts is kept on disk for later."""
     reads_images: bool = False
+    """Whether messages may have images."""
 
     @property
     def approx(self) -> float | None:

@@ -16,7 +16,7 @@ from edgeinfer.models.download.policy import DownloadPolicy, silent
 from edgeinfer.models.file_facts import quant_name
 from edgeinfer.models.file_names import quant_of
 from edgeinfer.models.gguf import Header
-from edgeinfer.models.projector_choice import projectors_of
+from edgeinfer.models.model_projectors import projectors_of
 from edgeinfer.models.sources import SOURCES, parse_source
 from edgeinfer.temporary import temporary_folder
 

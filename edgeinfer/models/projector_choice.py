@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from edgeinfer.models.file_names import is_model_file, quant_of, without_quant
-from edgeinfer.models.ollama_params import ollama_params
 
 PROJECTOR = re.compile(r"(?:.*[.\-_])?mmproj(?:[.\-_].*)?\.gguf", re.IGNORECASE)
 _WORD = re.compile(r"(?:^|[.\-_])mmproj(?=$|[.\-_])", re.IGNORECASE)
@@ -31,15 +30,11 @@ def own_name(file_name: str) -> str:
     return "" if rest == "model" else rest
 
 
-def projectors_of(path: Path, source: str = "") -> list[Path]:
-    """The projector files that may be those of a model's file, best first: of Ollama's name, or beside it.
+def projectors_beside(path: Path) -> list[Path]:
+    """Projector files beside a model's file that may be its own, best first.
 
-    One without a model's name counts if all models in the folder are the same one, in several quants. `source`: where
-    the store has the model from.
+    One without a model's name counts if all models in the folder are the same one, in several quants.
     """
-    own = ollama_params(path, source).projector
-    if own is not None:
-        return [own]
     try:
         names = sorted(entry.name for entry in path.parent.iterdir() if entry.suffix.lower() == ".gguf")
     except OSError:

@@ -19,6 +19,8 @@ from edgeinfer.models.projectors import ARCHITECTURE, projector_of, type_of
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.vision.encoder import ImageEncoder
 
+OF_IMAGES = ("v.", "mm.")
+"""How the names of a projector's tensors begin."""
 OF_SOUND = r"a\..*|mm\.a\..*"
 """Tensors of sound encoders, which files may hold beside those of images."""
 
@@ -69,6 +71,11 @@ def open_projector(path: str | Path) -> ProjectorFile:
         raise
 
 
+def has_projector(metadata: Metadata) -> bool:
+    """Whether a header is that of a projector file, or of a model's file with a projector in it."""
+    return type_of(metadata) is not None
+
+
 def facts_of(metadata: Metadata, tensors: Mapping[str, TensorInfo], file_name: str) -> ProjectorFacts:
     """What a projector file's header says. Raises BadGGUF, UnsupportedModel."""
     return _facts(encoder_of(metadata, tensors), metadata, tensors, file_name)
@@ -85,7 +92,10 @@ def encoder_of(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> ImageEn
     """The encoder that a projector file's header describes. Raises BadGGUF, UnsupportedModel."""
     architecture = metadata.text("general.architecture")
     if architecture != ARCHITECTURE:
-        raise BadGGUF(f"the file's architecture is {architecture[:80]!r}: it is no projector file (mmproj)")
+        if not has_projector(metadata):
+            raise BadGGUF(f"the file's architecture is {architecture[:80]!r}: it is no projector file (mmproj)")
+        metadata = metadata.changed({}, {"general.architecture": ARCHITECTURE})
+        tensors = {name: info for name, info in tensors.items() if name.startswith(OF_IMAGES)}
     encoder = projector_of(Hyperparameters(metadata, tensors, 0)).build(Hyperparameters(metadata, tensors, 0))
     _check_tensors(encoder, tensors)
     return encoder

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.projector_choice import projectors_of
+from edgeinfer.models.model_projectors import projectors_of
 from edgeinfer.models.projector_file import open_projector
 from edgeinfer.models.projectors import TYPE_KEYS
 from edgeinfer.text_values import size_text

@@ -18,8 +18,8 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.gguf import GGUFFile, Header
 from edgeinfer.models.load import spec_of
-from edgeinfer.models.projector_choice import projectors_of
-from edgeinfer.models.projector_file import ProjectorFacts, facts_of, open_projector
+from edgeinfer.models.model_projectors import projectors_of
+from edgeinfer.models.projector_file import ProjectorFacts, facts_of, has_projector, open_projector
 
 Opened = TypeVar("Opened")
 
@@ -28,12 +28,19 @@ SEEING = ("cpu", "reference")
 
 
 def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subject, tuple[str, ...]]:
-    """Open a model with its projector: the one that options name, else its own, if it has one.
+    """Open a model with its projector: the one that options name, else one beside it, else one in its file.
 
     `source`: where the store has it from.
     """
     subject, notices = _first(path, load, source, lambda beside: _together(path, load, beside))
-    return replace(subject or open_subject(path, load), source=source), notices
+    if subject is None:
+        subject = open_subject(path, load)
+        if not notices and isinstance(subject.file, GGUFFile):
+            seeing, notices = _inner(path, load, subject.file, lambda own: _together(path, load, own))
+            if seeing is not None:
+                subject.file.close()
+                subject = seeing
+    return replace(subject, source=source), notices
 
 
 def projector_facts(
@@ -52,12 +59,13 @@ def projector_facts(
         require_partner(found, spec_of(header.metadata, header.tensors, load.n_context, rows=True))
         return found
 
-    return _first(path, load, source, facts)
+    found, notices = _first(path, load, source, facts)
+    return (found, notices) if found is not None or notices else _inner(path, load, header, facts)
 
 
 def fetched_projector(header: Header) -> ProjectorFacts | None:
     """The projector that would be fetched with a model; None if edgeinfer would not read images with it."""
-    projector = header.projector
+    projector = header if has_projector(header.metadata) else header.projector
     if projector is None:
         return None
     try:
@@ -86,12 +94,32 @@ def _first(
     return None, tuple(reasons[:1])
 
 
+def _inner(
+    path: Path, load: LoadOptions, header: GGUFFile | Header, opened: Callable[[Path], Opened]
+) -> tuple[Opened | None, tuple[str, ...]]:
+    """The same for a projector in a model's own file."""
+    if load.mmproj == "off" or _why_not(load) or not has_projector(header.metadata):
+        return None, ()
+    try:
+        return opened(path), ()
+    except EdgeInferError as reason:
+        return None, (f"images cannot be read with the projector in {path.name}: {reason}",)
+
+
 def may_see(path: Path, load: LoadOptions, source: str = "") -> bool:
-    """Whether a model may read images once it is open, as far as options and names of files say."""
+    """Whether a model may read images once it is open, as far as options, names of files and its header say."""
     device = SEEING[0] if load.device == "auto" else load.device
     if load.mmproj == "off" or _why_not(replace(load, device=device)):
         return False
-    return load.mmproj != "auto" or bool(projectors_of(path, source))
+    return load.mmproj != "auto" or bool(projectors_of(path, source)) or _has_inner(path)
+
+
+def _has_inner(path: Path) -> bool:
+    try:
+        with GGUFFile.open(path) as file:
+            return has_projector(file.metadata)
+    except EdgeInferError:
+        return False
 
 
 def _why_not(load: LoadOptions) -> str:

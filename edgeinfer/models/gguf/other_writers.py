@@ -2,7 +2,8 @@
 
 In: a parsed header. Out: the header as llama.cpp's converter would write it; the same object for files that need
 nothing. Only names and single values change: bytes of tensors stay where they are. Parts that answers do without
-(images, sound, MTP) keep their names. Source: the list of transformations in Ollama's `llama/compat`.
+(images of families other than Gemma 3, sound, MTP) keep their names. Source: the list of transformations in Ollama's
+`llama/compat`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from edgeinfer.models.gguf.header import Header, TensorInfo
+from edgeinfer.models.gguf.inner_projectors import gemma3_projector
 from edgeinfer.models.gguf.metadata import Metadata
 from edgeinfer.models.gguf.values import MetadataValue
 
@@ -117,6 +119,10 @@ def _gemma3(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes |
         "gemma3.rope.global.freq_base": "gemma3.rope.freq_base",
         "gemma3.rope.local.freq_base": "gemma3.rope.freq_base_swa",
     }
+    if (inner := gemma3_projector(metadata, tensors)) is not None:
+        changes.keys |= inner.keys
+        changes.values |= inner.values
+        changes.whole = inner.tensors
     if epsilon not in metadata:
         changes.values[f"{own}.attention.layer_norm_rms_epsilon"] = 1e-6
     context = metadata.get("gemma3.context_length")

@@ -57,7 +57,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     """The encoder of a file. Raises BadGGUF where tensors or keys are missing."""
     patch, block = hp.integer(f"{KEYS}patch_size"), hp.integer(f"{KEYS}projector.scale_factor", 3)
     pixels_of_row = (patch * block) ** 2
-    n_rows = hp.integer(f"{KEYS}image_max_pixels", ROWS * pixels_of_row) // pixels_of_row
+    n_rows = max(hp.integer(f"{KEYS}image_max_pixels", ROWS * pixels_of_row) // pixels_of_row, 1)
     n_most, heads = n_rows * block * block, hp.integer(f"{KEYS}attention.head_count")
     own, rest = divmod(transformer.rows_of(hp, "v.blk.0.attn_q.weight"), heads)
     if rest or own % 4:

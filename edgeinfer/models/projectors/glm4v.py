@@ -54,7 +54,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     width = hp.integer(f"{KEYS}projection_dim")
     return ImageEncoder(
         trunk=transformer.end(g),
-        projection=_projection(hp, n_most, own * n, width),
+        projection=_projection(hp, n_most // n, own * n, width),
         n_most=n_most,
         width=width,
         placeholder=MARKS.placeholder,

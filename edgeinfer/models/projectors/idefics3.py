@@ -39,6 +39,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     joined = g.sizes.width * block * block
     last = transformer.begun_projection(hp, n_patches // block**2, joined, width)
     transformer.product(last, "joined", "x", "mm.model.fc", width, joined)
+    table = hp.matrix("v.position_embd.weight", (n_patches, g.sizes.width))
     tile, order = TilePlan(grid, n_patches // (block * block)), block_order(grid, block)
     mean, deviation = transformer.normalisation(hp)
 
@@ -55,7 +56,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         plan=lambda size: _plan(size, tile, side, longest),
         tiles=tiles,
         joined=joined_neighbours(block * block),
-        positions=(hp.matrix("v.position_embd.weight", (n_patches, g.sizes.width)), lambda table, _: table[order]),
+        positions=(table, lambda held, _: held[order]),
     )
 
 

@@ -35,7 +35,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     weight, bias = (hp.vector(f"mm.input_norm.{part}", own) for part in ("weight", "bias"))
     g.add(LayerNorm("x", "x", weight, bias, own, EPSILON))
     width = hp.integer(f"{KEYS}projection_dim")
-    last = transformer.begun_projection(hp, n_most, n * own, width)
+    last = transformer.begun_projection(hp, n_most // n, n * own, width)
     native.merger(last, "joined", "x", ("mm.1", "mm.2"), n * own, width)
 
     def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:

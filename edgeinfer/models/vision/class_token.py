@@ -59,8 +59,9 @@ class TokensOfGrid:
         order = block_order(self.grid, self.block)
 
         def added(table: Floats, _: Size) -> Floats:
+            rows: Floats = table[order]
             if not self.has_class:
-                return table[order]
+                return rows
             rows = table[np.concatenate([[0], 1 + order])]
             rows[0] += table[n_tokens]
             if has_bias:

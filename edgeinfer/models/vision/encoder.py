@@ -117,6 +117,7 @@ def averaged_neighbours(n: int) -> Callable[[Floats, Size], Floats]:
     """What averages each run of `n` rows: average pooling of patches whose blocks follow one another."""
 
     def joined(rows: Floats, _: Size) -> Floats:
-        return rows.reshape(len(rows) // n, n, -1).mean(axis=1, dtype=np.float32)
+        means: Floats = rows.reshape(len(rows) // n, n, -1).mean(axis=1, dtype=np.float32)
+        return means
 
     return joined

@@ -167,11 +167,11 @@ def feed_forward(g: ModelGraph, activation: Activation, out: str = "x") -> None:
     up, down = f"{g.prefix}ffn_up", f"{g.prefix}ffn_down"
     if f"{g.prefix}ffn_gate.weight" not in hp.tensors and _rows_of(hp, up) == width != ffn:
         up, down = down, up
-    hidden = raised = g.buffer("up", ffn)
+    raised = hidden = g.buffer("up", ffn)  # activated in place: there are thousands of patches
     g.add(MatMul("normed", raised, hp.matrix(f"{up}.weight", (ffn, width)), hp.bias(f"{up}.bias", ffn)))
     gate = f"{g.prefix}ffn_gate"
     if f"{gate}.weight" in hp.tensors:
-        gated, hidden = g.buffer("gate", ffn), g.buffer("hidden", ffn)
+        hidden = gated = g.buffer("gate", ffn)
         g.add(MatMul("normed", gated, hp.matrix(f"{gate}.weight", (ffn, width)), hp.bias(f"{gate}.bias", ffn)))
         g.add(GatedAct(gated, raised, hidden, ffn, activation))
     else:
@@ -286,9 +286,12 @@ def activation_of(hp: Hyperparameters) -> Activation:
 
 
 def normalisation(hp: Hyperparameters) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of red, green and blue, of numbers from 0 to 1."""
+    """Mean and standard deviation of red, green and blue, of numbers from 0 to 1. Raises BadGGUF."""
     prefix = f"{hp.architecture}.{KEYS}"
-    return hp.numbers(f"{prefix}image_mean", 3), hp.numbers(f"{prefix}image_std", 3)
+    mean, deviation = hp.numbers(f"{prefix}image_mean", 3), hp.numbers(f"{prefix}image_std", 3)
+    if min(deviation) <= 0:
+        raise BadGGUF(f"{prefix}image_std is {deviation}; pixels cannot be divided by that")
+    return mean, deviation
 
 
 def begun(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: int = 0) -> ModelGraph:

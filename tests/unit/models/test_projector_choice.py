@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.models.projector_choice import is_projector_name, own_name, projector_in, projectors_of
+from edgeinfer.models.model_projectors import projectors_of
+from edgeinfer.models.projector_choice import is_projector_name, own_name, projector_in
 from tests.unit.models.test_ollama_params import LIBRARY, with_params
 
 

@@ -20,7 +20,7 @@ from edgeinfer.app.catalogue.forecast import forecast_of
 from edgeinfer.engine.opening.seeing import fetched_projector
 from edgeinfer.errors import DownloadFailed, ModelNotFound
 from edgeinfer.models.download.header import file_header
-from edgeinfer.models.projector_choice import projectors_of
+from edgeinfer.models.model_projectors import projectors_of
 from edgeinfer.models.repository_files import choose_files
 from edgeinfer.models.store import ModelStore
 from tests.golden.goldens import DATA
