@@ -25,8 +25,9 @@ class Stats:
 
     n_prompt: tokens of the prompt, of which n_cached were not evaluated again, n_from_disk of them because an earlier
     answer, maybe of another process, had left them on disk, n_shifted because the same text had been read at another
-    position, n_from_modules because modules had been; no such answer is exact (`reuse`, `modules`). n_rows: of n_prompt,
-    tokens that are rows, as of images, whose making is part of the time until the first token. n_generated: tokens of the answer, without the end-of-generation token. steps: passes that gave tokens; accepted_per_step: tokens
+    position, n_from_modules because modules had been; no such answer is exact (`reuse`, `modules`). n_rows: of
+    n_prompt, tokens that are rows, as of images, whose making is part of the time until the first token. n_generated:
+    tokens of the answer, without the end-of-generation token. steps: passes that gave tokens; accepted_per_step: tokens
     per such pass.
     truncated: the context cut the conversation or the answer, and `notices` say how. Seconds are wall time, including
     rests. draft: what was drafted, None without speculation. joules: energy that the CPU packages took from the
