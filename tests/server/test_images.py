@@ -142,6 +142,21 @@ def test_responses_keep_their_images(seeing: Running) -> None:
     assert refused.value.param == "input[0].content[0]"
 
 
+def test_results_of_calls_have_images(seeing: Running) -> None:
+    """As Codex's view_image gives them."""
+    call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    output = [{"type": "input_image", "image_url": url_of(PHOTO)}]
+    asked: Any = ["Look.", call, {"type": "function_call_output", "call_id": "c", "output": output}]
+    asked[0] = {"role": "user", "content": asked[0]}
+    found = seeing.client().responses.create(model="x", input=asked, max_output_tokens=4, temperature=0)
+    asked[2]["output"] = ""
+    without = seeing.client().responses.create(model="x", input=asked, max_output_tokens=4, temperature=0)
+    n_rows = n_tokens(seeing, TEXT, ENGINE_IMAGE) - n_tokens(seeing, TEXT)
+    assert found.usage.input_tokens - without.usage.input_tokens == n_rows
+    shown = seeing.client().responses.input_items.list(found.id, order="asc").data[2]
+    assert shown.output[0].image_url == url_of(PHOTO)
+
+
 def reader(running: Running) -> ImageReader:
     images = running.llm._images
     assert images is not None

@@ -186,6 +186,23 @@ def test_stored_responses_are_limited() -> None:
     assert (stored.get("too long"), stored.n_bytes) == (None, 0)
 
 
+def test_what_conversations_share_counts_once() -> None:
+    """An image is in all turns of its conversation; items of one name that clients chose are not the same."""
+    image, stored = Item(role="user", content="x" * 10_000), StoredResponses(most=5)
+    stored.put({"id": "0", "output": []}, [image])
+    for number in range(1, 5):
+        earlier = stored.get(str(number - 1)).items
+        stored.put({"id": str(number), "output": []}, [*earlier, Item(role="user", content="and?")])
+    assert 10_000 < stored.n_bytes < 12_000
+    for number in range(5):
+        again = Item(id="mine", role="user", content="y" * 1000)
+        stored.put({"id": f"other {number}", "output": []}, [again])
+    assert 5000 < stored.n_bytes < 7000
+    for number in range(5):
+        stored.delete(f"other {number}")
+    assert stored.n_bytes == 0
+
+
 def test_what_a_response_was_made_of_is_listed(server: Running) -> None:
     client, list_items = server.client(), server.client().responses.input_items.list
     turn = [

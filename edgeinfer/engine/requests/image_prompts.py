@@ -192,15 +192,18 @@ def with_marks(images: PlacedImages) -> PlacedImages:
 
 
 def with_rows(
-    prompt: Sequence[int], images: Sequence[Image], sight: Sight | None, progress: Progress
+    prompt: Sequence[int], images: Sequence[Image], sight: Sight | None, progress: Progress, *, sees_whole: bool
 ) -> list[int | LateRows] | None:
-    """A prompt with the rows of its images in place of their names; None if it has none. Raises as `Sight.rows`."""
+    """A prompt with the rows of its images in place of their names; None if it has none. Raises as `Sight.rows`.
+
+    `sees_whole`: whether the model has rows of an image see each other, as some of a family do and some do not.
+    """
     if sight is None or not images or all(token >= 0 for token in prompt):
         return None
     pieces_of = (piece for image in images for piece in sight.named(image).pieces())
     known = {piece.names[0]: piece for piece in pieces_of if not isinstance(piece, str)}
     tiles = [known[token] for token in prompt if token in known]
-    rows = iter(sight.rows(tiles, progress))
+    rows = (replace(each, whole=each.whole and sees_whole) for each in sight.rows(tiles, progress))
     pieces: list[int | LateRows] = []
     at = 0
     while at < len(prompt):

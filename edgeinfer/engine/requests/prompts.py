@@ -152,7 +152,7 @@ class Prompts:
     ) -> MixedPrompt | None:
         """A prompt with the rows of its images; None if it has none."""
         images, progress = images_of(conversation), options.get("progress", no_progress)
-        pieces = with_rows(prompt, images, self.sight, progress)
+        pieces = with_rows(prompt, images, self.sight, progress, sees_whole=self.inputs.spans)
         return None if pieces is None else MixedPrompt.of(pieces, self.inputs, self.n_context)
 
     def _turn_start(self, fitted: FittedPrompt, messages: Messages, told: ChatOptions) -> int:

@@ -31,6 +31,8 @@ CACHED_BYTES = 1 << 19
 """Bytes of rounded activations that stay in a core's own cache beside the panels that stream past them."""
 TILED_BYTES = 1 << 21
 """The same where panels are unpacked for each block of tokens: it is less often, but activations come from farther."""
+MOST_CONVERTED_BYTES = 3 << 18
+"""Bytes of two panels as float32 that a core's second cache holds."""
 
 
 class MatMulLowering:
@@ -169,6 +171,14 @@ class MatMulLowering:
             self._unpacked = aligned((self._n_workers, n_bytes), np.uint8)
         return self._unpacked
 
+    def _convert(self, args: NDArray[np.void], op: MatMul) -> None:
+        """Let a product of many tokens convert panels to float32, unless they are too long for that."""
+        n_bytes = 2 * FloatPanel("f32").panel_bytes(op.weight.columns)
+        if n_bytes <= MOST_CONVERTED_BYTES:
+            wide = self._plain_memory(n_bytes)
+            args["scratch"], args["scratch_stride"] = address(wide), wide.strides[0]
+            args["block_tokens"] = block_tokens(self._buffers.at(op.source)[1], TILED_BYTES)
+
     def _split_memory(self) -> NDArray[np.uint8]:
         """Scratch of each worker for products of split floats, shared by all of them."""
         if self._split is None:
@@ -222,9 +232,7 @@ class MatMulLowering:
             args["scratch"], args["scratch_stride"] = address(scratch), scratch.strides[0]
         elif not self.alone:
             share += " or tokens of floats"
-            wide = self._plain_memory(2 * FloatPanel("f32").panel_bytes(op.weight.columns))
-            args["scratch"], args["scratch_stride"] = address(wide), wide.strides[0]
-            args["block_tokens"] = block_tokens(self._buffers.at(op.source)[1], TILED_BYTES)
+            self._convert(args, op)
         kernel = split or catalogue.product_float(matrix.panel, self._packed.isa_name)
         return Call(kernel, args, reads, out, share, frozenset({op.source}), bundle=piece.bundle)
 
