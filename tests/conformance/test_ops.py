@@ -23,6 +23,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.models.load import head_in, open_model
+from edgeinfer.models.projector_file import open_projector
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.cost.work import work_of
 from tests.adapter_files import write_adapter
@@ -68,6 +69,9 @@ def test_every_op_is_used_by_a_model_with_goldens(tmp_path: Path) -> None:
             used |= {op.kind for op in (*model.spec.ops(), *(() if head is None else head.spec.ops()))}
     with open_model(DATA / "rows" / "qwen3vl-deep-f32.gguf", rows=True) as model:
         used |= {op.kind for op in model.spec.ops()}
+    for path in (DATA / "vision").glob("mmproj-*.gguf"):
+        with open_projector(path) as projector:
+            used |= {op.kind for graph in (projector.encoder.trunk, projector.encoder.projection) for op in graph.ops()}
     assert used == set(OPS.keys())
 
 
