@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from edgeinfer.graph.operands import Weight
+from edgeinfer.graph.operands import Precision, Weight
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,13 +33,14 @@ class MatMulCost:
     """Rows times a matrix, or times `experts` matrices of the same shape, `active` of which are used per row.
 
     `weight` is the (first) matrix. `source` is the buffer whose rows are multiplied; None if preparing them is counted
-    as elements.
+    as elements. `precision`: what is enough of weights that are floats.
     """
 
     weight: Weight
     source: str | None
     experts: int = 1
     active: int = 1
+    precision: Precision = "highest"
 
     def share_read(self, n_tokens: int) -> float:
         """The expected share of the matrices read by a pass of that many tokens."""
@@ -64,7 +65,7 @@ class AttentionHeads:
     """Attention of one layer: query heads, key/value heads, widths of keys and values, and the window, if any.
 
     `blocks`: what blocks of a prompt attend to, if not to everything. Without `causal` tokens of a pass attend to those
-    after them too, within the window if there is one.
+    after them too, within the window if there is one. `precision`: what is enough.
     """
 
     heads: int
@@ -74,6 +75,12 @@ class AttentionHeads:
     window: int | None = None
     blocks: BlockAttention | None = None
     causal: bool = True
+    precision: Precision = "highest"
+
+    @property
+    def whole(self) -> bool:
+        """Whether every token attends to all of its text, and need not be exact."""
+        return not self.causal and self.window is None and self.precision != "highest"
 
     def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
         """Bytes of a cached token in this layer."""

@@ -19,6 +19,7 @@ from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.models.images.image import Image
+from edgeinfer.steps import READING_IMAGES
 from tests.golden.goldens import DATA
 from tests.pictures import picture, picture_file
 
@@ -79,6 +80,26 @@ def test_the_tokens_of_an_image_are_those_of_the_prompt(llm: LLM) -> None:
     n_image = llm.prompts.n_image_tokens(with_image[0]["content"][0]["image"])
     assert llm.prompts.n_tokens(with_image) - llm.prompts.n_tokens(without) == pytest.approx(n_image, abs=2)
     assert n_image > 50
+
+
+def test_reading_images_can_be_stopped_between_their_parts(llm: LLM) -> None:
+    class Stopped(Exception):
+        """Raised by whoever is told."""
+
+    def stop(what: str, done: int, total: int) -> None:
+        seen.append((what, done, total))
+        if what == READING_IMAGES and done == 1:
+            raise Stopped
+
+    seen: list[tuple[str, int, int]] = []
+    unknown = image(picture(70, 50))
+    messages = [{"role": "user", "content": [unknown, {"type": "text", "text": "What?"}]}]
+    with pytest.raises(Stopped):
+        llm.chat(messages, temperature=0, max_tokens=N_TOKENS, progress=stop).read()
+    assert [each[1] for each in seen if each[0] == READING_IMAGES] == [0, 1]
+    again = answer(llm, unknown, "What?")
+    with load(MODEL, device="reference") as other:
+        assert answer(other, unknown, "What?") == again
 
 
 def test_an_image_is_piped_in(llm: LLM) -> None:
@@ -218,7 +239,8 @@ def test_a_dialogue_keeps_images(llm: LLM, home: Path) -> None:
         dialogue = Dialogue(session, {"temperature": 0.0, "max_tokens": 4}, None, Chat(store))
         sent = attach(Path("sea.jpg")).attachments
         stream = dialogue.ask("What?", sent)
-        dialogue.keep("What?", GivenAnswer(stream, stream.read()), sent)
+        stream.read()
+        dialogue.keep("What?", GivenAnswer(stream, "The sea."), sent)
         chat = Chat(store, store.sessions()[0])
         assert chat.branch[0].attachments[0].image == kept_image(picture(), "")
         assert turns_of(chat)[0].attachments == sent

@@ -192,6 +192,7 @@ def _finish(chat: Chat, number: int, answer: GivenAnswer) -> None:
     chat.finish(number, text_of(answer.text, stats), state_of(stats), figures_of(stats))
 
 
+ATTACHING = "@path in a question attaches a text file, an image or a folder."
 OPTION_NAMES = {"temp": "temperature", "seed": "seed"}
 """Settings that can be changed during a dialogue and affect its answers."""
 
@@ -251,7 +252,9 @@ class LineCommands:
     def action_help(self) -> CommandOutcome:
         """List the commands."""
         lines = [f"/{command.form:<20} {command.help}" for command in slash_commands(LineCommands)]
-        return CommandOutcome("\n".join([*lines, "Ctrl-C stops an answer and keeps its text; Ctrl-D quits."]))
+        return CommandOutcome(
+            "\n".join([*lines, ATTACHING, "Ctrl-C stops an answer and keeps its text; Ctrl-D quits."])
+        )
 
     def action_new(self) -> CommandOutcome:
         """Start a new conversation."""

@@ -238,7 +238,7 @@ def _planned(devices: tuple[str, ...], asked: PlanRequest, facts: PlannedModel, 
     from edgeinfer.app.plans.expectation import adjustment_of
     from edgeinfer.app.plans.planning import plan_devices, plan_model, plan_streamed
 
-    profile = _profile(devices, facts.formats, asked.cores)
+    profile = _profile(devices, facts.formats_on(devices), asked.cores)
     if profile is None or (here.kept is not None and profile.disk is None):
         return None
     wanted = replace(asked, ram_bytes=None)

@@ -269,6 +269,7 @@ def _record(
         "n_from_disk": stats.n_from_disk,
         "n_from_modules": stats.n_from_modules,
         "n_shifted": stats.n_shifted,
+        "n_rows": stats.n_rows,
         "n_generated": stats.n_generated,
         "finish_reason": stats.finish_reason,
         "truncated": stats.truncated,

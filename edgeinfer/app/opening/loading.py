@@ -161,8 +161,7 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     if stats.n_generated >= TOKENS_MIN and llm.telemetry.policy.idle_work:
         _note_device(llm, stats)
         n_read = stats.n_prompt - stats.n_cached
-        is_plain = not (stats.n_from_disk or stats.n_from_modules)
-        prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN and is_plain else None
+        prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN and stats.read_alone else None
         measured = MeasuredSpeeds(prefill_tok_s, stats.decode_tok_s, stats.ttft_s, n_read, stats.plain_tok_s)
         SpeedLog().record(facts.fingerprint, facts.device, facts.n_threads, kv=facts.kv, measured=measured)
 

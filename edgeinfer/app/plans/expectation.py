@@ -59,7 +59,7 @@ def note_for_calibration(llm: LLM, stats: Stats) -> None:
     profile, read_s, made_s = found
     calibration = ProfileStore().calibration(profile.fingerprint, streams=llm.telemetry.streamed is not None)
     n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
-    if n_read > 0 and stats.prefill_tok_s and not (stats.n_from_disk or stats.n_from_modules):
+    if n_read > 0 and stats.prefill_tok_s and stats.read_alone:
         calibration.note_prompt(n_read, read_s, n_read / stats.prefill_tok_s, is_first=stats.is_first)
     if n_made >= MADE_MIN and stats.plain_tok_s:
         calibration.note_tokens(made_s / n_made, 1 / stats.plain_tok_s, stats.step_s)

@@ -18,6 +18,7 @@ from edgeinfer.scheduling.cost.drafter import PlannedDrafter
 from edgeinfer.scheduling.cost.images import EncoderWork
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import ModelWork
+from edgeinfer.scheduling.machine.profile import CPU
 from edgeinfer.scheduling.offload.streaming import StreamedModel
 from edgeinfer.scheduling.placement.placement import Placement, StagePlacement
 from edgeinfer.scheduling.placement.step_time import PassTime, StageTime, attention_device
@@ -47,11 +48,10 @@ class PlannedModel:
     kv_budget: int | None = None
     projector: FoundProjector = NO_PROJECTOR
 
-    @property
-    def formats(self) -> tuple[str, ...]:
+    def formats_on(self, devices: tuple[str, ...]) -> tuple[str, ...]:
         """Quant formats of the matrices, those with the most bytes first; of an image encoder, the first one last."""
         projector, own = self.projector.facts, self.work.formats
-        if projector is None:
+        if projector is None or devices != (CPU,):
             return own
         return tuple(dict.fromkeys((*own, *EncoderWork.of(projector.encoder, projector.tensors).trunk.formats[:1])))
 

@@ -29,8 +29,8 @@ from edgeinfer.steps import Progress, no_progress
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-FORMATS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K", "F16")
-"""The most common formats. Others use the rates of the format whose weights are nearest in size."""
+FORMATS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K", "F16", "F16 high")
+"""The most common formats, and that of image encoders. Others use the rates of the one with weights nearest in size."""
 SHORT_FORMATS = ("Q4_0",)
 FOOTPRINT_LEAST, FOOTPRINT_MOST = 96 << 20, 256 << 20
 CACHES = 3
@@ -119,7 +119,7 @@ def footprint(topology: Topology) -> int:
 
 
 def _cpu(topology: Topology, memory: MemoryRates, found: Sequence[FormatRates]) -> DeviceRates:
-    attention, op_s, element_rate, pass_s, token_s = combined(found)
+    attention, op_s, element_rate, pass_s, token_s = combined([rates for rates in found if rates.whole is None])
     speeds = found[0].speeds
     cores = memory.cores
     if len(speeds) == len(cores):
@@ -130,7 +130,7 @@ def _cpu(topology: Topology, memory: MemoryRates, found: Sequence[FormatRates]) 
         memory_bytes=topology.total_bytes,
         read=_as_fast_as_products(memory.read, found),
         products=MappingProxyType({rates.form: rates.product for rates in found}),
-        attention=attention,
+        attention=(*attention, *(rates.whole for rates in found if rates.whole is not None)),
         element_rate=element_rate,
         op_s=op_s,
         pass_s=pass_s,

@@ -25,6 +25,7 @@ from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.op import AttentionHeads, Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
@@ -40,6 +41,8 @@ NARROW, WIDE = 768, 4096
 N_VOCAB, N_CONTEXT = 1024, 2304
 SIZES = {1: 4, 2: 2, 3: 2, 4: 2, 6: 2, 8: 3, 16: 1, 64: 1, 256: 1}
 """Tokens of the passes of a full probe, and how many of each are timed in a round;"""
+WHOLE_SIZES = {64: 1, 512: 1}
+"""those at a precision below the highest, as of image encoders;"""
 SHORT_SIZES = {1: 5, 8: 3, 256: 1}
 """those of a short one."""
 ARITHMETIC = 64
@@ -75,6 +78,8 @@ class FormatRates:
     element_rate: Curve
     common: CommonRates | None
     speeds: tuple[float, ...]
+    whole: AttentionRates | None = None
+    """Attention of whole texts, of a format with a precision."""
 
 
 def shape_for(form_bytes: float, footprint: int, head_width: int) -> ModelShape:
@@ -98,14 +103,19 @@ class FormatProbe:
         short: bool,
         common: bool = True,
     ) -> None:
-        """`common`: also measure what no format changes. Raises DeviceUnavailable if ops cannot be timed."""
-        self._form, self._bytes_per_weight = form, bytes_per_weight(form)
-        self._shape = shape_for(self._bytes_per_weight, footprint, head_width)
-        self._sizes, self._common = SHORT_SIZES if short else SIZES, common
-        limits = limits_for(N_CONTEXT)
+        """`form`: a format, and "high" after it for large passes of whole texts at that precision.
+
+        `common`: also measure what no format changes. Raises DeviceUnavailable if ops cannot be timed.
+        """
+        kind, _, precision = form.partition(" ")
+        self._form, self._bytes_per_weight, self._whole = form, bytes_per_weight(kind), bool(precision)
+        self._shape = shape_for(self._bytes_per_weight, 0 if precision else footprint, head_width)
+        self._sizes, self._common = WHOLE_SIZES if precision else SHORT_SIZES if short else SIZES, common
+        limits = replace(limits_for(N_CONTEXT), max_tokens=max(self._sizes))
         self._open = ExitStack()
         try:
-            model = self._open.enter_context(synthetic_model(self._shape, form))
+            model = self._open.enter_context(synthetic_model(self._shape, kind))
+            model = replace(model, spec=whole_texts(model.spec)) if precision else model
             device = open_device(key, options)
             self._open.callback(device.close)
             lane = device.compile(model.spec, model.file, limits)
@@ -128,7 +138,7 @@ class FormatProbe:
         for n_tokens, n_runs in sorted(self._sizes.items(), reverse=True):
             self._time(n_tokens, 0, FEW_LAYERS if n_tokens >= ARITHMETIC else None, n_runs)
             self._time(n_tokens, 0, 1, n_runs)
-        if self._common:
+        if self._common and not self._whole:
             for n_tokens in ATTENTION_SIZES:
                 if n_tokens in self._sizes:
                     self._time(n_tokens, DEEP, FEW_LAYERS, 1)
@@ -149,16 +159,21 @@ class FormatProbe:
             fit.product_rates(self._bytes_per_weight, whole, cached, n_bytes),
             op_s,
             element_rate,
-            self._common_rates(depths) if self._common else None,
+            self._common_rates(depths) if self._common and not self._whole else None,
             tuple(min(self._alone.values()) / seconds for seconds in self._alone.values()),
+            fit.attention_rates(self._heads, whole, whole=True) if self._whole else None,
         )
 
-    def _common_rates(self, depths: Sequence[fit.PassTimes]) -> CommonRates:
+    @property
+    def _heads(self) -> AttentionHeads:
         heads = self._stage.attention
         assert heads is not None
+        return heads
+
+    def _common_rates(self, depths: Sequence[fit.PassTimes]) -> CommonRates:
         one_s, many_s = (statistics.median(seconds) for seconds in self._outside.values())
         token_s = max(0.0, (many_s - one_s) / (OUTSIDE_TOKENS - 1))
-        return CommonRates(fit.attention_rates(heads, depths), max(0.0, one_s - token_s), token_s)
+        return CommonRates(fit.attention_rates(self._heads, depths), max(0.0, one_s - token_s), token_s)
 
     def close(self) -> None:
         """Free the model's memory and threads."""
@@ -180,6 +195,16 @@ class FormatProbe:
                 seconds = sum(each.seconds for each in times.products)
                 self._alone[worker] = min(seconds, self._alone.get(worker, math.inf))
         workers.work_split = before
+
+
+def whole_texts(spec: ModelSpec) -> ModelSpec:
+    """The same model as one that reads whole texts and need not be exact, as image encoders are."""
+
+    def read(op: Op) -> Op:
+        return replace(op, causal=False) if isinstance(op, Attention) else op
+
+    stages = tuple(replace(stage, ops=tuple(map(read, stage.ops))) for stage in spec.stages)
+    return replace(spec, stages=stages).with_precision("high")
 
 
 def bytes_per_weight(form: str) -> float:

@@ -143,6 +143,11 @@ class Request:
         return self.prompt if self.scored_from is None else self.prompt[: self.scored_from]
 
     @property
+    def n_rows(self) -> int:
+        """Tokens of the prompt that are rows."""
+        return 0 if self.mixed is None else len(self.prompt) - len(self.mixed.ids)
+
+    @property
     def ids(self) -> tuple[int, ...]:
         """The prompt with the ids of what it has in modules; rows stay as they are named."""
         return self.prompt if self.modules is None else self.modules.ids

@@ -386,6 +386,7 @@ class ScheduledSequence:
             n_from_disk=self.n_from_disk,
             n_from_modules=0 if request.modules is None else request.modules.n_tokens,
             n_shifted=self.n_shifted,
+            n_rows=request.n_rows,
             n_generated=self.n_generated,
             finish_reason=finish_reason,
             truncated=truncated,

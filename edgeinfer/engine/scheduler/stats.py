@@ -25,7 +25,8 @@ class Stats:
 
     n_prompt: tokens of the prompt, of which n_cached were not evaluated again, n_from_disk of them because an earlier
     answer, maybe of another process, had left them on disk, n_shifted because the same text had been read at another
-    position, n_from_modules because modules had been; no such answer is exact (`reuse`, `modules`). n_generated:
+    position, n_from_modules because modules had been; no such answer is exact (`reuse`, `modules`). n_rows: of
+    n_prompt, tokens that are rows, as of images, whose making is part of the time until the first token. n_generated:
     tokens of the answer, without the end-of-generation token. steps: passes that gave tokens; accepted_per_step: tokens
     per such pass.
     truncated: the context cut the conversation or the answer, and `notices` say how. Seconds are wall time, including
@@ -58,6 +59,12 @@ class Stats:
     n_from_disk: int = 0
     n_from_modules: int = 0
     n_shifted: int = 0
+    n_rows: int = 0
+
+    @property
+    def read_alone(self) -> bool:
+        """Whether the time until the first token was that of reading tokens, and nothing else."""
+        return not (self.n_from_disk or self.n_from_modules or self.n_rows)
 
     @property
     def plain_tok_s(self) -> float | None:

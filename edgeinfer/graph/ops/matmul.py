@@ -37,7 +37,7 @@ class MatMul(Op):
 
     @property
     def cost(self) -> Cost:
-        return Cost(products=(MatMulCost(self.weight, self.source),))
+        return Cost(products=(MatMulCost(self.weight, self.source, precision=self.precision),))
 
     def evaluate(self, context: OpContext) -> None:
         source, values = context.values[self.source], context.values

@@ -324,9 +324,9 @@ def turned_product(g: ModelGraph, source: str, out: str, tensor: str, rows: int,
 
 
 def end(g: ModelGraph, source: str = "x", width: int = 0) -> ModelSpec:
-    """The graph, whose result is the rows of all tokens."""
+    """The graph, whose result is the rows of all tokens. Bits of images need not be those of other machines."""
     g.stage("head")
     width = width or g.sizes.width
     rows = g.buffer("rows", width, Rows.OUTPUTS)
     g.add(TakeOutputs(source, rows, width))
-    return g.spec(rows)
+    return g.spec(rows).with_precision("high")

@@ -83,7 +83,7 @@ def _rate(passes: Sequence[PassTimes], columns: int | None) -> Curve:
     return Curve(tuple(rates), tuple(rates.values()))
 
 
-def attention_rates(heads: AttentionHeads, passes: Sequence[PassTimes]) -> AttentionRates:
+def attention_rates(heads: AttentionHeads, passes: Sequence[PassTimes], *, whole: bool = False) -> AttentionRates:
     """Rates of attention from passes of each size at several depths; what does not grow with depth is kept separate.
 
     For the smallest passes that is the time of the call itself, for larger ones the remainder is the time of their
@@ -98,7 +98,11 @@ def attention_rates(heads: AttentionHeads, passes: Sequence[PassTimes]) -> Atten
     call_s = slopes[sizes[0]][1]
     rows = tuple(max(LEAST_S, (slopes[size][1] - call_s) / (size * heads.heads)) for size in sizes)
     return AttentionRates(
-        heads.key_width, Curve(sizes, tuple(1 / slopes[size][0] for size in sizes)), call_s, Curve(sizes, rows)
+        heads.key_width,
+        Curve(sizes, tuple(1 / slopes[size][0] for size in sizes)),
+        call_s,
+        Curve(sizes, rows),
+        whole=whole,
     )
 
 

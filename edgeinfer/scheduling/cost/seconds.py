@@ -132,7 +132,7 @@ class DeviceCost:
 
     def attention(self, heads: AttentionHeads, step: Pass, kv: str = "f16") -> float:
         """Attention of one layer for all sequences of a pass."""
-        rates = self.rates.attention_rates((heads.key_width + heads.value_width) // 2)
+        rates = self.rates.attention_rates((heads.key_width + heads.value_width) // 2, heads.whole)
         if rates.cached_only and not step.n_cached:
             return 0.0
         own = heads.multiply_adds(step.n_tokens, 0) if rates.cached_only else 0.0

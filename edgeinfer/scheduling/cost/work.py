@@ -19,6 +19,8 @@ from edgeinfer.models.gguf import TensorInfo
 class MatMulWork:
     """A matrix of `n_rows` times `columns` weights in a quant format. `kind`: its tensor's name without the layer.
 
+    `form`: the format, and "high" after it if products of that precision are enough.
+
     For `experts` it contains the matrices of all experts, one after another, and each token uses `active` of them.
     """
 
@@ -142,10 +144,11 @@ def _product(products: MatMulCost, tensors: Mapping[str, TensorInfo]) -> MatMulW
     for side in info.shape:
         n_weights *= side
     parts = weight.tensor.removesuffix(".weight").split(".")
-    kind = parts[-1] if parts[0] == "blk" else ".".join(parts)
+    kind = parts[-1] if "blk" in parts[:2] else ".".join(parts)
     rows = products.experts * weight.n_rows
     per_weight = info.nbytes / n_weights
-    return MatMulWork(kind, info.type_name, per_weight, rows, weight.columns, products.experts, products.active)
+    form = info.type_name if products.precision == "highest" else f"{info.type_name} {products.precision}"
+    return MatMulWork(kind, form, per_weight, rows, weight.columns, products.experts, products.active)
 
 
 def _elements(stage: Stage) -> int:

@@ -14,6 +14,8 @@ QUIET_SHARE = 0.9
 """A machine that was less idle than this while it was measured may perform better than measured."""
 CPU = "cpu"
 """Name of the device that every machine has; its memory is the machine's."""
+FLOATS = ("F16", "BF16", "F32")
+"""Formats without blocks."""
 ANY = "*"
 """Format of the matmul rates used for every format without rates of its own."""
 
@@ -105,7 +107,8 @@ class AttentionRates:
 
     In addition a call takes `call_s`, and each row (a token's query head) `row_s` seconds, by tokens of a pass.
     `cached_only`: all this is for passes with cached tokens before them, and counts only attention to those; attention
-    among the tokens of a pass is counted with everything that is not a matmul.
+    among the tokens of a pass is counted with everything that is not a matmul. `whole`: of texts whose tokens attend to
+    all of them, at "high" precision.
     """
 
     head_width: int
@@ -113,6 +116,7 @@ class AttentionRates:
     call_s: float = 0.0
     row_s: Curve | None = None
     cached_only: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +194,24 @@ class DeviceRates:
     nodes: tuple[NodeRates, ...] = ()
 
     def product(self, form: str, bytes_per_weight: float) -> ProductRates:
-        """Rates of a format: its own, those for any format, or those of the measured one nearest in size per weight."""
-        found = self.products.get(form) or self.products.get(ANY)
+        """Rates of a format: its own, those for any format, or those of the measured one nearest in size per weight.
+
+        After a format's name may stand the precision that is enough, if less than the highest; what was measured of
+        other formats of floats at that precision then counts for more than the format itself.
+        """
+        kind, _, precision = form.partition(" ")
+        alike = {key: rates for key, rates in self.products.items() if key.partition(" ")[2] == precision}
+        found = self.products.get(form) or (None if precision and kind in FLOATS and alike else self.products.get(kind))
+        found = found or self.products.get(ANY)
         if found is not None:
             return found
-        return min(self.products.values(), key=lambda rates: abs(rates.bytes_per_weight - bytes_per_weight))
+        among = (alike if kind in FLOATS or not precision else None) or self.products
+        return min(among.values(), key=lambda rates: abs(rates.bytes_per_weight - bytes_per_weight))
 
-    def attention_rates(self, head_width: int) -> AttentionRates:
-        """Rates of heads of the nearest width."""
-        return min(self.attention, key=lambda rates: abs(rates.head_width - head_width))
+    def attention_rates(self, head_width: int, whole: bool = False) -> AttentionRates:
+        """Rates of heads of the nearest width, of whole texts if they were measured."""
+        found = [rates for rates in self.attention if rates.whole == whole] or self.attention
+        return min(found, key=lambda rates: abs(rates.head_width - head_width))
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,7 @@ _ATTENTION = RecordKeys(
         Key("call_us", "call_s", MICROSECONDS, 0.0),
         Key("row_ns", "row_s", _curve(NANOSECONDS, TOKENS), None, "what a token's query head takes besides"),
         Key("cached_only", "cached_only", SWITCH, False, "of what is cached; the rest is in element_g_s"),
+        Key("whole", "whole", SWITCH, False, "every token attends to all of its text, at high precision"),
     ),
 )
 _JOINING = RecordKeys(Joining, (Key("tokens", "most_tokens", COUNT), Key("madd_g", "most_madds", MULTIPLY_ADDS)))

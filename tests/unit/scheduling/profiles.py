@@ -60,8 +60,9 @@ PRODUCTS = st.builds(
     wide_columns=st.integers(4097, 16384),
 )
 ROWS = curves(st.integers(1, 4096), st.floats(1e-9, 1e-3))
+SWITCHES = st.booleans(), st.booleans()
 ATTENTION = st.builds(
-    AttentionRates, st.integers(1, 512), curves(st.integers(1, 4096)), SECONDS, st.none() | ROWS, st.booleans()
+    AttentionRates, st.integers(1, 512), curves(st.integers(1, 4096)), SECONDS, st.none() | ROWS, *SWITCHES
 )
 CORES = st.builds(CoreRates, st.integers(0, 999), NAMES, st.integers(0, 7), RATES, st.floats(0.01, 8))
 LINKS = st.builds(Link, RATES, RATES, SECONDS, SECONDS)

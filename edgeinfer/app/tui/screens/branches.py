@@ -74,6 +74,7 @@ class BranchesScreen(Screen[int | None]):
 
     def _label(self, message: KeptMessage) -> Text:
         is_here = message.number in self._current_path
-        words = " ".join(neutral(message.text).split())[: max(20, self.app.size.width - INDENT)] or "(no text)"
+        text = message.text.strip() or ", ".join(one.name for one in message.attachments)
+        words = " ".join(neutral(text).split())[: max(20, self.app.size.width - INDENT)] or "(no text)"
         head = f"{HERE if is_here else ELSEWHERE}{self._place(message)}{SIGNS[message.role]}"
         return Text(head + words, style="bold" if is_here else "dim")

@@ -23,6 +23,7 @@ from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lanes import lane
 from edgeinfer.backends.cpu.layout import pages
+from edgeinfer.backends.cpu.layout.panels import ELEMENTS
 from edgeinfer.backends.cpu.lowering import model as lowering
 from edgeinfer.backends.cpu.memory import buffers as buffers_module
 from edgeinfer.backends.cpu.memory import packing as packing_module
@@ -32,7 +33,13 @@ from edgeinfer.models.quants import FORMATS
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import Golden, Player
 from tests.unit.backends.cpu import attention_calls, kernel_calls, packing_calls
-from tests.unit.backends.cpu.kernels import test_cpu_attention, test_cpu_matmul, test_cpu_rotary, test_cpu_store
+from tests.unit.backends.cpu.kernels import (
+    test_cpu_attention,
+    test_cpu_matmul,
+    test_cpu_rotary,
+    test_cpu_split_floats,
+    test_cpu_store,
+)
 from tests.unit.backends.cpu.layout import test_cpu_panels
 
 PAGE_BYTES = mmap.PAGESIZE
@@ -111,6 +118,7 @@ def guards(at_end: bool, callers: Sequence[ModuleType] = ()) -> Iterator[None]:
         attention_calls,
         *callers,
         test_cpu_matmul,
+        test_cpu_split_floats,
         test_cpu_rotary,
         test_cpu_store,
     )
@@ -137,6 +145,16 @@ def products() -> None:
             test_cpu_matmul.test_many_tokens_have_the_bits_of_few(library, key, isa)
     for key in test_cpu_matmul.FLOATS:
         test_cpu_matmul.test_float_products(library, key, 30)
+
+
+def split_floats() -> None:
+    """Floats as sums of two bfloat16: every panel, several chunks of columns, every shape of attention."""
+    library = kernel_library()
+    for element in ELEMENTS if test_cpu_matmul.TILED else ():
+        for columns in (1, 30, test_cpu_split_floats.SEVERAL_CHUNKS):
+            test_cpu_split_floats.test_products(library, element, columns)
+    for shape in test_cpu_split_floats.SHAPES if test_cpu_matmul.TILED else ():
+        test_cpu_split_floats.test_attention(library, shape, 65)
 
 
 def packing() -> None:
@@ -177,6 +195,7 @@ def stray() -> None:
 
 CASES: dict[str, Callable[[], None]] = {
     "products": products,
+    "split floats": split_floats,
     "packing": packing,
     "attention": attention,
     "models": models,

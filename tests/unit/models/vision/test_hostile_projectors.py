@@ -32,7 +32,7 @@ def test_every_key_with_odd_values(path: Path, tmp_path: Path) -> None:
                     encoder = encoder_of(metadata, file.tensors)
                     for size in SIZES:
                         for tile in encoder.plan(size).tiles:
-                            assert 0 < tile.n_rows
+                            assert tile.n_rows > 0
                             assert tile.grid[0] * tile.grid[1] <= encoder.n_most
                     n_opened += 1
                 except EdgeInferError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgeinfer.models.projector_file import open_projector
 from edgeinfer.scheduling.cost.images import EncoderWork
+from edgeinfer.scheduling.cost.work import work_of
+from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, ProductRates
 from tests.golden.goldens import DATA
 from tests.unit.scheduling.profiles import device, machine
 
@@ -28,3 +31,24 @@ def test_a_tile_is_a_pass_of_all_its_patches_and_one_of_its_rows() -> None:
             plan = projector.encoder.plan(size)
             assert len(plan.tiles) == n_tiles
             assert work.seconds(SLOW, plan) == pytest.approx(n_tiles * tile / MADDS, rel=1e-3)
+
+
+def test_what_need_not_be_exact_has_rates_of_its_own() -> None:
+    exact, high = (ProductRates(2.0, Curve.level(rate)) for rate in (1e9, 5e9))
+    integers = ProductRates(1.0625, Curve.level(9e9))
+    heads = AttentionRates(64, Curve.level(1e9)), AttentionRates(64, Curve.level(4e9), whole=True)
+    rates = replace(device(), products={"F16": exact, "Q8_0": integers, "F16 high": high}, attention=heads)
+    assert rates.product("F16", 2.0) is exact
+    for form, size in (("F16 high", 2.0), ("BF16 high", 2.0), ("F32 high", 4.0)):
+        assert rates.product(form, size) is high
+    assert rates.product("Q8_0 high", 1.0625) is integers
+    assert rates.product("Q4_0", 0.5625) is rates.product("Q4_0 high", 0.5625) is integers
+    assert [rates.attention_rates(64, whole=whole) for whole in (False, True)] == list(heads)
+    measured_before = replace(rates, products={"F16": exact, "Q8_0": integers}, attention=heads[:1])
+    assert measured_before.product("F16 high", 2.0) is exact
+    assert measured_before.attention_rates(64, whole=True) is heads[0]
+    with open_projector(PROJECTOR) as projector:
+        trunk = projector.encoder.trunk.with_precision("high")
+        shapes = {each.shape for each in work_of(trunk, projector.file.tensors).stages if each.shape.attention}
+    assert {product.form for shape in shapes for product in shape.products} == {"F32 high"}
+    assert [shape.attention is not None and shape.attention.whole for shape in shapes] == [True, True]  # the last norms

@@ -18,7 +18,7 @@ def run(case: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.parametrize("case", ["products", "packing", "attention", "models"])
+@pytest.mark.parametrize("case", ["products", "split floats", "packing", "attention", "models"])
 def test_kernels_stay_within_their_buffers(case: str) -> None:
     done = run(case)
     assert done.returncode == 0, done.stderr[-2000:]
