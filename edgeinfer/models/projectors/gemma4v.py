@@ -41,7 +41,7 @@ from edgeinfer.models.vision.encoder import (
     TilePlan,
     averaged_neighbours,
 )
-from edgeinfer.models.vision.native import grid_axes
+from edgeinfer.models.vision.native import PATCHES_MOST, grid_axes
 from edgeinfer.models.vision.transformer import CACHE, KEYS
 
 BEFORE, AFTER = "<|image>", "<image|>"
@@ -59,6 +59,10 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     pixels_of_row = (patch * block) ** 2
     n_rows = max(hp.integer(f"{KEYS}image_max_pixels", ROWS * pixels_of_row) // pixels_of_row, 1)
     n_most, heads = n_rows * block * block, hp.integer(f"{KEYS}attention.head_count")
+    if not 0 < n_most <= PATCHES_MOST:
+        raise BadGGUF(
+            f"images have up to {n_rows} rows of {block} x {block} patches; up to {PATCHES_MOST} patches may be"
+        )
     own, rest = divmod(transformer.rows_of(hp, "v.blk.0.attn_q.weight"), heads)
     if rest or own % 4:
         raise BadGGUF(f"v.blk.0.attn_q.weight has {own * heads + rest} rows for {heads} heads, each of four parts")
