@@ -70,7 +70,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     width, out = g.sizes.width, hp.integer(f"{KEYS}projection_dim")
     transformer.embed_patches(g, patch, positions=True)
     _layers(g)
-    last = transformer.begun_projection(hp, n_most, width, out)
+    last = transformer.begun_projection(hp, n_rows, width, out)
     _standardise(last, width)
     last.add(RMSNorm("joined", "joined", None, width, g.sizes.epsilon))
     transformer.product(last, "joined", "x", "mm.input_projection", out, width)

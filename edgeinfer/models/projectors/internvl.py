@@ -44,7 +44,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     if "v.post_ln.weight" in hp.tensors:
         transformer.norm(g, "v.post_ln", out="x")
     joined = width * block * block
-    last = transformer.begun_projection(hp, tokens.n_patches, joined, out)
+    last = transformer.begun_projection(hp, tokens.n_patches // block**2, joined, out)
     factors, bias = hp.vector("mm.model.mlp.0.weight", joined), hp.bias("mm.model.mlp.0.bias", joined)
     last.add(LayerNorm("joined", "joined", factors, bias, joined, 1e-5))
     inner = transformer.rows_of(hp, "mm.model.mlp.1.weight")
