@@ -9,6 +9,7 @@ import pytest
 
 from edgeinfer.backends.base import Device, DeviceOptions, Limits, open_device
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.kv import limits
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.vision.open_encoder import OpenEncoder
@@ -73,6 +74,21 @@ def test_rows_are_those_of_transformers(device: Device, name: str, projector: Pr
         assert rows.shape == wanted.shape
         assert np.linalg.norm(rows - wanted) <= TOLERANCES[device.name] * np.linalg.norm(wanted)
     opened.close()
+
+
+def test_rows_are_the_same_projected_in_parts(
+    cpu: Device, name: str, projector: ProjectorFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels = np.load(VISION / f"{name}.npz")["pixels0"]
+    plan = projector.encoder.plan(pixels.shape[:2])
+    tile = projector.encoder.tiles(pixels, plan)[0]
+    found = []
+    for most in (limits.ROWS_AT_ONCE, 3):
+        monkeypatch.setattr(limits, "ROWS_AT_ONCE", most)
+        opened = OpenEncoder(projector, "", opening(cpu))
+        found.append(opened.encoded(tile, plan.tiles[0].grid))
+        opened.close()
+    assert found[0].tobytes() == found[1].tobytes()
 
 
 def test_every_projector_type_has_a_golden_file() -> None:

@@ -36,6 +36,10 @@ BEHIND_SHARE = 0.125
 """and the same as a share of the context."""
 
 
+ROWS_AT_ONCE = 256
+"""Most rows of an image that are projected in one pass."""
+
+
 def context_of(n_context_usual: int, n_context: int | None) -> int:
     """The context in tokens: the requested one, else the usual one of the model, CTX_CAP at most.
 
@@ -180,8 +184,10 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
 
 
 def encoder_limits(spec: ModelSpec) -> Limits:
-    """Limits for one of the graphs of an image encoder, of which a pass has one tile."""
+    """Limits for one of the graphs of an image encoder: a pass has a tile, or some of its rows without attention."""
     n_most = spec.n_context_trained
+    if not spec.kv:
+        n_most = min(n_most, ROWS_AT_ONCE)
     return Limits(n_most, pages_for(n_most), max_tokens=n_most, max_outputs=n_most)
 
 

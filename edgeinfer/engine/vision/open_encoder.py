@@ -47,8 +47,9 @@ class OpenEncoder:
         hidden, positions = tile.patches, self._encoder.positions
         if positions is not None and self._table is not None:
             hidden = np.concatenate([hidden, positions[1](self._table, grid)], axis=1)
-        rows = _run(self._trunk, hidden, tile)
-        return _run(self._projection, self._encoder.joined(rows, grid)).copy()
+        joined, most = self._encoder.joined(_run(self._trunk, hidden, tile), grid), self._projection.limits.max_tokens
+        parts = (joined[first : first + most] for first in range(0, len(joined), most))
+        return np.concatenate([_run(self._projection, part).copy() for part in parts])
 
     def close(self) -> None:
         """Free the memory."""

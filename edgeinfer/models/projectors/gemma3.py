@@ -43,7 +43,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     return ImageEncoder(
         trunk=transformer.end(g),
-        projection=transformer.end(last, width=out),
+        projection=transformer.end(last),
         n_most=n_patches,
         width=out,
         placeholder="<start_of_image>",

@@ -84,7 +84,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     return ImageEncoder(
         trunk=transformer.end(g),
-        projection=transformer.end(last, width=out),
+        projection=transformer.end(last),
         n_most=n_most,
         width=out,
         placeholder=r"<\|image\|>",

@@ -79,7 +79,7 @@ def _projection(hp: Hyperparameters, n_most: int, joined: int, width: int) -> Mo
         transformer.product(g, "normed", name, f"mm.{name}", ffn, width)
     g.add(GatedAct("gate", "up", g.buffer("hidden", ffn), ffn, transformer.activation_of(hp)))
     transformer.product(g, "hidden", "x", "mm.down", width, ffn)
-    return transformer.end(g, width=width)
+    return transformer.end(g)
 
 
 def _enlarged(size: Size, edge: int) -> Size:

@@ -49,7 +49,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     return ImageEncoder(
         trunk=transformer.end(g),
-        projection=transformer.end(last, width=width),
+        projection=transformer.end(last),
         n_most=n_patches,
         width=width,
         placeholder="<image>",

@@ -52,7 +52,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     return ImageEncoder(
         trunk=transformer.end(g),
-        projection=transformer.end(last, width=out),
+        projection=transformer.end(last),
         n_most=tokens.n_tokens,
         width=out,
         placeholder="<image>",

@@ -97,7 +97,7 @@ def _projection(hp: Hyperparameters, n_most: int, own: int, block: int, width: i
     transformer.product(g, source, "hidden", "mm.1", width, own)
     g.add(Act("hidden", "hidden", width, "gelu"))
     transformer.product(g, "hidden", "x", "mm.2", width, width)
-    return transformer.end(g, width=width)
+    return transformer.end(g)
 
 
 def _in_lines(grid: Size) -> tuple[str | TilePart, ...]:

@@ -58,7 +58,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     return ImageEncoder(
         trunk=transformer.end(g),
-        projection=transformer.end(last, width=width),
+        projection=transformer.end(last),
         n_most=n_most,
         width=width,
         placeholder=native.QWEN_MARKS.placeholder,

@@ -58,7 +58,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     width = hp.integer(f"{KEYS}projection_dim")
     return ImageEncoder(
-        trunk=transformer.end(g, "parts" if deep else "x", parts * own),
+        trunk=transformer.end(g, "parts" if deep else "x"),
         projection=_projection(hp, n_most // n, n * own, width, tuple(deep)),
         n_most=n_most,
         width=parts * width,
@@ -75,7 +75,7 @@ def _projection(hp: Hyperparameters, n_most: int, joined: int, width: int, deep:
     g = transformer.begun_projection(hp, n_most, joined, width)
     native.merger(g, "joined", "x", ("mm.0", "mm.2"), joined, width)
     if not deep:
-        return transformer.end(g, width=width)
+        return transformer.end(g)
     parts = ["x"]
     for part, number in enumerate(deep, 1):
         source, out = g.buffer(f"joined {part}", joined), g.buffer(f"part {part}", width)
@@ -86,7 +86,7 @@ def _projection(hp: Hyperparameters, n_most: int, joined: int, width: int, deep:
         parts.append(out)
     all_width = len(parts) * width
     g.add(JoinParts(tuple(parts), g.buffer("parts", all_width), width))
-    return transformer.end(g, "parts", all_width)
+    return transformer.end(g, "parts")
 
 
 PROJECTOR = Projector(build)

@@ -13,7 +13,7 @@ from math import isqrt
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.operands import PagedKV, RopePermutation, Rows, Weight
+from edgeinfer.graph.operands import PagedKV, RopePermutation, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
@@ -25,7 +25,6 @@ from edgeinfer.graph.ops.mul_vector import MulVector
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
@@ -323,10 +322,6 @@ def turned_product(g: ModelGraph, source: str, out: str, tensor: str, rows: int,
     g.add(MatMul(source, g.buffer(out, rows), g.hp.turned(f"{tensor}.weight", (rows, columns))))
 
 
-def end(g: ModelGraph, source: str = "x", width: int = 0) -> ModelSpec:
-    """The graph, whose result is the rows of all tokens. Bits of images need not be those of other machines."""
-    g.stage("head")
-    width = width or g.sizes.width
-    rows = g.buffer("rows", width, Rows.OUTPUTS)
-    g.add(TakeOutputs(source, rows, width))
-    return g.spec(rows).with_precision("high")
+def end(g: ModelGraph, source: str = "x") -> ModelSpec:
+    """The graph, whose result is a buffer. Bits of images need not be those of other machines."""
+    return g.spec(source).with_precision("high")
