@@ -139,6 +139,18 @@ def test_drafts_and_batches_change_no_token(judged: Judged) -> None:
         assert [plain.chat(each, **options).read() for each in prompts] == alone  # type: ignore[arg-type]
 
 
+def test_a_template_with_thoughts_may_end_soon_after_an_image(judged: Judged, tmp_path: Path) -> None:
+    template = tmp_path / "thinks.jinja"
+    marks = "{% if false %}<think></think>{% endif %}"
+    template.write_text(judged.template.read_text() + marks)
+    path = VISION / f"{judged.name}.gguf"
+    with edgeinfer.load(path, n_context=N_CONTEXT, device="cpu", chat_template_file=template) as llm:
+        assert llm.prompts.thoughts is not None
+        stream = llm.chat(judged.messages(0), max_tokens=2, temperature=0.0)
+        stream.read()
+        assert [max(token, -1) for token in stream.prompt] == judged.held["ids0"].tolist()
+
+
 def test_a_model_without_its_projector_says_what_would_work(judged: Judged) -> None:
     with (
         judged.opened(mmproj="off") as blind,

@@ -217,7 +217,8 @@ class Prompts:
         """Whether a prompt ends with the beginning of a thought."""
         if self.thoughts is None:
             return False
-        end = self.tokenizer.decode(prompt[-_THOUGHT_TOKENS:])
+        last = takewhile(lambda token: token >= 0, reversed(prompt[-_THOUGHT_TOKENS:]))  # rows have no text
+        end = self.tokenizer.decode([*last][::-1])
         return end.rstrip().endswith(self.thoughts.begin.rstrip())
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
