@@ -13,8 +13,8 @@ from edgeinfer.engine.offload import bundle_room, weight_placement
 from edgeinfer.engine.offload.bundle_room import require_room_after_download, require_room_for_bundles
 from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
 from edgeinfer.errors import DoesNotFit, PackFailed
+from edgeinfer.models.download.header import file_header
 from edgeinfer.models.file_facts import fingerprint
-from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.offload.bundle_file import bundles_folder, part_path
 from edgeinfer.scheduling.machine import topology
@@ -74,10 +74,10 @@ def test_a_download_that_needs_a_bundle_file_is_judged_with_it(
     monkeypatch.setattr(topology, "available_bytes", lambda: size // 2)
     monkeypatch.setattr(weight_placement, "memory_for_model", lambda: size // 2)
     free(monkeypatch, size * 3)
-    with GGUFFile.open(path) as file:
-        assert "read from disk for every token" in (check_fits(file, size) or "")
-        free(monkeypatch, size * 3 // 2)
-        with pytest.raises(DoesNotFit, match="with its bundle file of"):
-            check_fits(file, size)
-        monkeypatch.setattr(topology, "available_bytes", lambda: size * 2)
-        assert check_fits(file, size) is None  # all of it fits in memory
+    header = file_header(path)
+    assert "read from disk for every token" in (check_fits(header, size) or "")
+    free(monkeypatch, size * 3 // 2)
+    with pytest.raises(DoesNotFit, match="with its bundle file of"):
+        check_fits(header, size)
+    monkeypatch.setattr(topology, "available_bytes", lambda: size * 2)
+    assert check_fits(header, size) is None  # all of it fits in memory
