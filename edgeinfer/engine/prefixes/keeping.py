@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from edgeinfer.engine.kv.cached_pages import Bytes, CachedPages
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
-from edgeinfer.engine.prefixes.keys import page_keys, page_names
+from edgeinfer.engine.prefixes.keys import n_before_modules, page_keys, page_names
 from edgeinfer.engine.prefixes.restoring import LEAST_TOKENS, Root
 from edgeinfer.engine.prefixes.store import PrefixStore
 from edgeinfer.engine.run.cached import CachedSequence
@@ -103,7 +103,7 @@ class PrefixWriter:
 
         `n_prompt`: tokens of its prompt. `keeps`: it is about to be closed, so a branch of it is kept until then.
         """
-        tokens = cached.tokens[:n_tokens]
+        tokens = cached.tokens[: min(n_before_modules(cached.tokens), n_tokens)]
         if len(tokens) < LEAST_TOKENS or self._closing:
             return
         holder = cached.branch() if keeps else None

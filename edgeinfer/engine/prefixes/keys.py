@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgeinfer.engine.kv.saved_state import Value
-from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS
+from edgeinfer.engine.requests.module_prompts import HIGHEST
+from edgeinfer.engine.requests.prompt_rows import HASH_BITS, NUMBER_BITS
 from edgeinfer.graph.step import PAGE
 
 FORMAT = "edgeinfer prefix 3"
 KEY_BYTES = 20
-NAME_BYTES = 20
-"""Of the names of rows, without the sign: a hash of 16 bytes and a number."""
+NAME_BYTES = (HASH_BITS + NUMBER_BITS) // 8
+"""Of the names of rows, without the sign."""
 WORD = 1 << 62
 
 
@@ -51,6 +52,11 @@ def words_of(name: str) -> list[int]:
         return [int(word) for word in np.frombuffer(bytes.fromhex(name.partition(".")[2]), "<i8")]
     except ValueError:
         return []
+
+
+def n_before_modules(tokens: Sequence[int]) -> int:
+    """The number of tokens before the first one of a module, which was read elsewhere."""
+    return next((place for place, token in enumerate(tokens) if token <= HIGHEST), len(tokens))
 
 
 def words(tokens: Sequence[int]) -> list[int]:

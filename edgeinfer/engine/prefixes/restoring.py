@@ -13,7 +13,7 @@ import numpy as np
 
 from edgeinfer.engine.kv.cached_pages import Bytes, CachedPages
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.prefixes.keys import page_keys, words
+from edgeinfer.engine.prefixes.keys import n_before_modules, page_keys, words
 from edgeinfer.engine.prefixes.parts_file import PartsFile, PartsReader
 from edgeinfer.engine.prefixes.store import FoundPages, PrefixStore
 from edgeinfer.engine.run.cached import CachedSequence
@@ -67,7 +67,7 @@ def coming_prefix(
 
     `root`: of keys. `ahead_bytes`: memory for pages that are read before they are put back.
     """
-    n_most = len(prompt) - 1  # at least one token is read, whose logits are needed
+    n_most = min(n_before_modules(prompt), len(prompt) - 1)  # at least one token is read, whose logits are needed
     least = max(LEAST_TOKENS, n_cached + LEAST_GAINED)
     if n_most < least:
         return None

@@ -20,7 +20,7 @@ from types import MappingProxyType
 import numpy as np
 
 from edgeinfer.engine.requests.conversation import ASSISTANT
-from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, Piece, PromptRows
+from edgeinfer.engine.requests.prompt_rows import HASH_BITS, NUMBER_BITS, Piece, PromptRows
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message
 
@@ -28,6 +28,8 @@ MODULE_PART = "module"
 """The type of a part of a message that names a module."""
 BREAK = "\n\n"
 """Stands after each module that an option places."""
+HIGHEST = -1 - (1 << HASH_BITS + NUMBER_BITS)
+"""Names of tokens of modules are this or lower; those of rows are higher."""
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _NONE: Mapping[str, Module] = MappingProxyType({})
 
@@ -56,7 +58,7 @@ class Module:
         digest = hashlib.blake2b(np.array(self.source, "<i4").tobytes(), digest_size=16, key=told)
         number = int.from_bytes(digest.digest(), "little") << NUMBER_BITS
         object.__setattr__(self, "key", digest.hexdigest())
-        object.__setattr__(self, "first_name", -1 - number)
+        object.__setattr__(self, "first_name", HIGHEST - number)
 
     @property
     def source(self) -> tuple[int, ...]:

@@ -22,7 +22,8 @@ from edgeinfer.graph.step import AXES, Batch, Floats, InputRows, Inputs, Int32s,
 ROW = -1
 """Stands in batches for a token that is given as a row."""
 NUMBER_BITS = 32
-"""Bits of a name that say which of the rows it is; the others are the hash."""
+"""Bits of a name that say which of the rows it is; HASH_BITS more are the hash."""
+HASH_BITS = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)

@@ -157,7 +157,8 @@ class Attention(Op):
         if self.spans and step.batch.spans is not None:  # those after it in a chain of tokens
             return context.visible_slots[token + int(step.batch.spans[token, 1]) - position][first:]
         if self.causal:
-            return context.visible_slots[token][first:]
+            slots = context.visible_slots[token]
+            return slots[max(0, len(slots) - 1 - position + first) :]
         slots = context.visible_slots[int(np.flatnonzero(step.rows == step.rows[token])[-1])]
         return slots[first : position + (self.window or len(slots))]
 

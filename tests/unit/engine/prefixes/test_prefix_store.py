@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, clear_prefixes, n_bytes_kept
-from edgeinfer.engine.prefixes.keys import key_of, page_keys, page_names, root_key, words, words_of
+from edgeinfer.engine.prefixes.keys import key_of, n_before_modules, page_keys, page_names, root_key, words, words_of
 from edgeinfer.engine.prefixes.parts_file import PartsReader, checksum
 from edgeinfer.engine.prefixes.store import PrefixStore
+from edgeinfer.engine.requests.module_prompts import Module
+from edgeinfer.engine.requests.prompt_rows import PromptRows
 from edgeinfer.temporary import remove_leftovers
 from tests.unit.engine.prefixes.stored import PAGE_BYTES, Usage, checkpoint, contents, keys_of, pages_of
 
@@ -68,6 +70,12 @@ def test_rows_count_by_their_whole_names() -> None:
     assert words(one)[:60] == one[:60]
     assert len({*words(one), *words(other)[60:]}) == 68
     assert all(-(1 << 63) <= word < 0 for word in words(one)[60:])
+
+
+def test_what_modules_have_is_not_for_others() -> None:
+    module, rows = Module("menu", (5, 6, 7)), PromptRows(np.ones((2, 4), np.float32))
+    assert n_before_modules([1, *rows.names, 2, *module.names, 3]) == 4
+    assert n_before_modules([1, *rows.names, 2]) == 4
 
 
 def test_of_the_page_where_a_text_leaves_it_has_the_beginning(store: PrefixStore) -> None:
