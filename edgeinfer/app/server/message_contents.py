@@ -17,7 +17,9 @@ from edgeinfer.app.server.requests import ChatMessage, ContentPart, ImageAddress
 
 IMAGE = "image_url"
 """The type of a part of a message that is an image."""
-_MISSING = MappingProxyType({"text": "has no text", MODULE: "has no name", IMAGE: "is missing"})
+_MISSING = MappingProxyType(
+    {"text": "has no text", MODULE: "has no name; requests give modules by their 'name'", IMAGE: "is missing"}
+)
 Part = str | ContentPart
 """A text, or an image."""
 
