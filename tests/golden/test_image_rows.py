@@ -97,4 +97,4 @@ def test_every_projector_type_has_a_golden_file() -> None:
         with GGUFFile.open(VISION / f"mmproj-{each}.gguf") as file:
             types |= {file.metadata.text(key) for key in TYPE_KEYS if key in file.metadata}
     for key, projector in PROJECTORS.entries().items():
-        assert types & {key, *projector.aliases}, key
+        assert projector.build is None or types & {key, *projector.aliases}, key
