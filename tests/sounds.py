@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-SOUNDS = Path(__file__).parent / "golden" / "data" / "sounds"
+SOUNDS = Path(__file__).parent / "golden" / "data" / "sound_files"
 
 
 def tone(seconds: float = 0.5, rate: int = 16_000, channels: int = 1) -> np.ndarray:

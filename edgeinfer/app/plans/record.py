@@ -49,11 +49,12 @@ class PlannedModel:
     projector: FoundProjector = NO_PROJECTOR
 
     def formats_on(self, devices: tuple[str, ...]) -> tuple[str, ...]:
-        """Quant formats of the matrices, those with the most bytes first; of an image encoder, the first one last."""
+        """Quant formats of the matrices, those with the most bytes first; of encoders, the first ones last."""
         projector, own = self.projector.facts, self.work.formats
         if projector is None or devices != (CPU,):
             return own
-        return tuple(dict.fromkeys((*own, *EncoderWork.of(projector.encoder, projector.tensors).trunk.formats[:1])))
+        works = (EncoderWork.of(encoder, projector.tensors) for encoder in projector.encoders.all)
+        return tuple(dict.fromkeys((*own, *(form for work in works for form in work.trunk.formats[:1]))))
 
     def idle_drafting(self, planned: Planned) -> IdleDrafting | None:
         """What cores that only prompts use could do for the draft model; None if there are none, or no such model."""

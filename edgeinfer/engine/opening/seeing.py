@@ -147,8 +147,8 @@ def _together(path: Path, load: LoadOptions, beside: Path) -> Subject:
 def require_partner(projector: ProjectorFacts, spec: ModelSpec | None) -> None:
     """Raises BadSetting if a projector's rows are not as wide as the model's."""
     width = 0 if spec is None else spec.inputs.row_width
-    if projector.encoder.width != width:
+    if projector.encoders.width != width:
         raise BadSetting(
-            f"{projector.file_name} makes rows of {projector.encoder.width} numbers, and the model reads rows of "
+            f"{projector.file_name} makes rows of {projector.encoders.width} numbers, and the model reads rows of "
             f"{width}: it belongs to another model; give the projector of this one (--mmproj)"
         )

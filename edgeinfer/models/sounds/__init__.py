@@ -1,1 +1,1 @@
-"""Sounds: decoded within limits, to samples at 16 kHz. Knows no model and no device."""
+"""Sound: from files and arrays to samples, and from samples to the inputs of encoders."""

@@ -1,9 +1,10 @@
-"""What an image encoder is: two graphs, how images become their inputs, and how its rows stand in a prompt.
+"""What an encoder of images is: its graphs, how images become their inputs, and how its rows stand in a prompt.
 
 In: what a file of `models.projectors` makes of a projector file's header. Out: records that the engine runs. An image
 is cut into tiles, which are encoded one by one; a tile is cut into patches, the tokens of `trunk`. Its rows, joined
-with their neighbours, are the tokens of `projection`, whose rows are as wide as the language model's embedding. Knows
-no device and no tokenizer.
+with their neighbours, are the tokens of `projection`, whose rows are as wide as the language model's embedding.
+Encoders of sound (`models.sounds.encoder`) are the same with chunks of sound as tiles. Knows no device and no
+tokenizer.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from edgeinfer.models.images.resizing import Size as Size
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """A tile before anything is decoded. `grid`: its patches down and across; `n_rows`: rows that it becomes.
+    """A tile before anything is decoded. `grid`: tokens of the trunk down and across; `n_rows`: rows that it becomes.
 
     `axes`: int32[n_rows, 3], positions of these rows for language models that have three per token; None for others.
     """
@@ -42,8 +43,8 @@ class TilePart:
 
 
 @dataclass(frozen=True, slots=True)
-class ImagePlan:
-    """What an image of some size becomes: its tiles, and what stands for it in a prompt.
+class MediaPlan:
+    """What an image or a sound of some size becomes: its tiles, and what stands for it in a prompt.
 
     `parts`: texts, in which special tokens are spelled, and numbers of tiles or parts of them, whose rows stand there.
     """
@@ -60,7 +61,7 @@ class ImagePlan:
 
 @dataclass(frozen=True, slots=True)
 class TileInput:
-    """A tile as the tokens of `trunk`.
+    """A tile as the tokens of `trunk`, or of the stem if there is one.
 
     patches  float32[N, P]  patches, those next to each other in the projection's tokens following one another
     axes     int32[N, 3]    positions for a two-dimensional rotary embedding; None without
@@ -72,18 +73,30 @@ class TileInput:
     spans: Int32s | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stem:
+    """A graph before the trunk. `before`: its tokens, of a tile's patches; `after`: those of the trunk, of its rows.
+
+    Both are given the grid of the tile. `per_token`: tokens of the stem for each of the trunk.
+    """
+
+    graph: ModelSpec
+    before: Callable[[Floats, Size], Floats]
+    after: Callable[[Floats, Size], Floats]
+    per_token: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageEncoder:
-    """An image encoder, read from a projector file's header.
+class Encoder:
+    """What encoders of images and of sound have in common, read from a projector file's header.
 
     trunk        from patches (`HiddenRows`) to rows
     projection   from joined rows (`HiddenRows`) to rows of the language model
-    n_most       most patches of a tile
+    n_most       most tokens of the trunk of a tile
     width        numbers in a row of the language model
-    placeholder  what chat templates write for an image: a regular expression
-    plan         what an image of a size (after its orientation) becomes
-    tiles        the tiles of an image, as inputs of the trunk, in the order of the plan
+    placeholder  what chat templates write for an image or a sound: a regular expression
     joined       joins rows of the trunk for the projection: float32[N, D] and the grid to float32[M, W]
+    stem         a graph before the trunk; None without
     positions    learned positions: their table, and what makes the rows of a grid of it, float32[N, D]; None without
     constants    vectors as long as a row of that table, which are appended to it: a class embedding, a bias
     whole        whether rows of an image see each other in the language model, whatever their order
@@ -94,14 +107,30 @@ class ImageEncoder:
     n_most: int
     width: int
     placeholder: str
-    plan: Callable[[Size], ImagePlan]
-    tiles: Callable[[Pixels, ImagePlan], list[TileInput]]
     joined: Callable[[Floats, Size], Floats]
+    stem: Stem | None = None
     positions: tuple[Weight, Callable[[Floats, Size], Floats]] | None = None
     constants: tuple[Weight, ...] = ()
     whole: bool = False
     unread: str = field(default="", repr=False)
     """A pattern of tensors in the file that the encoder has no use for."""
+
+    @property
+    def graphs(self) -> tuple[ModelSpec, ...]:
+        """Its graphs, in order."""
+        return *(() if self.stem is None else (self.stem.graph,)), self.trunk, self.projection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageEncoder(Encoder):
+    """An encoder of images.
+
+    plan   what an image of a size (after its orientation) becomes
+    tiles  the tiles of an image, as inputs of the trunk, in the order of the plan
+    """
+
+    plan: Callable[[Size], MediaPlan]
+    tiles: Callable[[Pixels, MediaPlan], list[TileInput]]
 
 
 def joined_neighbours(n: int) -> Callable[[Floats, Size], Floats]:

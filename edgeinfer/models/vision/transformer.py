@@ -1,7 +1,8 @@
 """The layers of image encoders, each a function that adds ops to a `ModelGraph`: vision transformers and their kin.
 
 In: a graph, and how a family's layers differ. Out: ops that read and write the buffer `x`. Uses the tensor names of
-llama.cpp's converter (`v.blk.N.…`). All layers share one KV cache, since a layer's keys are read by no other one.
+llama.cpp's converter (`v.blk.N.…`; `a.blk.N.…` for sound). All layers share one KV cache, since a layer's keys are read
+by no other one.
 Sources: ViT (arXiv 2010.11929), SigLIP (arXiv 2303.15343). Raises BadGGUF for missing tensors or wrong shapes.
 """
 
@@ -35,15 +36,16 @@ CACHE = 0
 """The number of the cache that all layers share."""
 
 
-def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: int = 0) -> Sizes:
+def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: int = 0, keys: str = KEYS) -> Sizes:
     """The sizes of an encoder's layers, from the keys that all projector files have. `n_most`: most patches."""
-    n_layers = hp.integer(f"{KEYS}block_count", most=LAYERS_MAX)
-    width, heads = hp.integer(f"{KEYS}embedding_length"), hp.integer(f"{KEYS}attention.head_count")
+    n_layers = hp.integer(f"{keys}block_count", most=LAYERS_MAX)
+    width, heads = hp.integer(f"{keys}embedding_length"), hp.integer(f"{keys}attention.head_count")
     own = head_width or width // heads
     if not head_width and own * heads != width:
-        raise BadGGUF(f"{hp.architecture}.{KEYS}attention.head_count is {heads}, and the width {width}")
-    kv_heads = hp.integer(f"{KEYS}attention.head_count_kv", heads)
-    layer = LayerSizes(heads, kv_heads, _ffn_width(hp, width), own, own, own)
+        raise BadGGUF(f"{hp.architecture}.{keys}attention.head_count is {heads}, and the width {width}")
+    kv_heads = hp.integer(f"{keys}attention.head_count_kv", heads)
+    ffn_width = _ffn_width(hp, width) if keys == KEYS else hp.integer(f"{keys}feed_forward_length")
+    layer = LayerSizes(heads, kv_heads, ffn_width, own, own, own)
     return Sizes(
         n_layers=n_layers,
         width=width,
@@ -55,7 +57,7 @@ def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_widt
         ffn_width=layer.ffn_width,
         n_vocab=0,
         n_context_trained=n_most,
-        epsilon=hp.positive(f"{KEYS}attention.layer_norm_epsilon", 1e-6),
+        epsilon=hp.positive(f"{keys}attention.layer_norm_epsilon", 1e-6),
         attends=(True,) * n_layers,
         layers=(layer,) * n_layers,
         norms=norms,
@@ -211,9 +213,10 @@ def layer(
     *,
     spans: bool = False,
     paired: bool = False,
+    blocks: str = "v.blk.",
 ) -> None:
-    """A pre-normed layer as a stage. `spans`, `paired`: as `attention` has them."""
-    g.stage(f"blk.{number}", f"v.blk.{number}.")
+    """A pre-normed layer as a stage. `spans`, `paired`: as `attention` has them. `blocks`: how names begin."""
+    g.stage(f"blk.{number}", f"{blocks}{number}.")
     norm(g, f"{g.prefix}ln1")
     _add_scaled(g, "ls1", lambda out: attention(g, rope, sections, out=out, spans=spans, paired=paired))
     norm(g, f"{g.prefix}ln2")

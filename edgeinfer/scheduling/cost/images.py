@@ -1,7 +1,7 @@
-"""What it costs to encode an image: the work of an encoder's graphs, and the seconds of an image's tiles.
+"""What it costs to encode an image or a sound: the work of an encoder's graphs, and the seconds of its tiles.
 
-In: an encoder, the tensor table of its file, the plan of an image, a machine's profile. Out: seconds. A tile is a pass
-of all its patches, which attend to each other. Reads no weights and measures nothing.
+In: an encoder, the tensor table of its file, the plan of an image or a sound, a machine's profile. Out: seconds. A tile
+is a pass of all its tokens, which attend to each other. Reads no weights and measures nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan
+from edgeinfer.models.vision.encoder import Encoder, MediaPlan
 from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass
 from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.scheduling.machine.profile import Profile
@@ -18,18 +18,23 @@ from edgeinfer.scheduling.machine.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class EncoderWork:
-    """The work of an image encoder: `trunk` for each patch, `projection` for each row."""
+    """The work of an encoder: `trunk` for each of its tokens, `projection` for each row.
+
+    `stem`: the work of a graph before the trunk, and its tokens for each of the trunk; None without.
+    """
 
     trunk: ModelWork
     projection: ModelWork
+    stem: tuple[ModelWork, int] | None = None
 
     @classmethod
-    def of(cls, encoder: ImageEncoder, tensors: Mapping[str, TensorInfo]) -> EncoderWork:
+    def of(cls, encoder: Encoder, tensors: Mapping[str, TensorInfo]) -> EncoderWork:
         """The work that a header describes."""
-        return cls(work_of(encoder.trunk, tensors), work_of(encoder.projection, tensors))
+        stem = None if encoder.stem is None else (work_of(encoder.stem.graph, tensors), encoder.stem.per_token)
+        return cls(work_of(encoder.trunk, tensors), work_of(encoder.projection, tensors), stem)
 
-    def seconds(self, profile: Profile, plan: ImagePlan) -> float:
-        """Seconds of encoding an image on a machine's CPU."""
+    def seconds(self, profile: Profile, plan: MediaPlan) -> float:
+        """Seconds of encoding an image or a sound on a machine's CPU."""
         by_size: dict[tuple[int, int], float] = {}
         total = 0.0
         for tile in plan.tiles:
@@ -37,6 +42,8 @@ class EncoderWork:
             if sizes not in by_size:
                 works = zip((self.trunk, self.projection), sizes, strict=True)
                 by_size[sizes] = sum(_pass_s(profile, work, n_tokens) for work, n_tokens in works)
+                if self.stem is not None:
+                    by_size[sizes] += _pass_s(profile, self.stem[0], self.stem[1] * sizes[0])
             total += by_size[sizes]
         return total
 

@@ -1,4 +1,4 @@
-"""An image encoder in memory: its two graphs on a device.
+"""An encoder of images or sound in memory: its graphs on a device.
 
 In: a projector file, what opens models on the device, tiles. Out: rows of the language model. A tile is one pass.
 """
@@ -17,7 +17,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.projector_file import ProjectorFile
-from edgeinfer.models.vision.encoder import Size, TileInput
+from edgeinfer.models.vision.encoder import Encoder, Size, TileInput
 
 
 class OpenBeside(Protocol):
@@ -29,41 +29,50 @@ class OpenBeside(Protocol):
 class OpenEncoder:
     """An encoder whose weights are in memory. One call at a time. Close it; the file stays open."""
 
-    def __init__(self, projector: ProjectorFile, fingerprint: str, beside: OpenBeside) -> None:
-        """Raises DoesNotFit, UnsupportedModel."""
-        self._encoder = encoder = projector.encoder
-        self._table = _table(projector)
-        first, last = encoder.trunk, encoder.projection
-        self._trunk = beside(first, projector.file, fingerprint, encoder_limits(first))
+    def __init__(
+        self, projector: ProjectorFile, fingerprint: str, beside: OpenBeside, encoder: Encoder | None = None
+    ) -> None:
+        """`encoder`: one of the file's; None: that of images. Raises DoesNotFit, UnsupportedModel."""
+        self._encoder = encoder = projector.encoder if encoder is None else encoder
+        self._table = _table(encoder, projector.file)
+        self._opened: list[SequenceEvaluator] = []
         try:
-            self._projection = beside(last, projector.file, fingerprint, encoder_limits(last))
+            for graph in encoder.graphs:
+                self._opened.append(beside(graph, projector.file, fingerprint, encoder_limits(graph)))
         except BaseException:
-            self._trunk.close()
+            self.close()
             raise
         projector.file.release()
 
     def encoded(self, tile: TileInput, grid: Size) -> Floats:
         """The rows of a tile: float32[M, D]."""
-        hidden, positions = tile.patches, self._encoder.positions
+        hidden, positions, stem = tile.patches, self._encoder.positions, self._encoder.stem
+        trunk, projection = self._opened[-2:]
+        if stem is not None:
+            hidden = stem.after(_run_in_parts(self._opened[0], stem.before(hidden, grid)), grid)
         if positions is not None and self._table is not None:
             hidden = np.concatenate([hidden, positions[1](self._table, grid)], axis=1)
-        joined, most = self._encoder.joined(_run(self._trunk, hidden, tile), grid), self._projection.limits.max_tokens
-        parts = (joined[first : first + most] for first in range(0, len(joined), most))
-        return np.concatenate([_run(self._projection, part).copy() for part in parts])
+        return _run_in_parts(projection, self._encoder.joined(_run(trunk, hidden, tile), grid))
 
     def close(self) -> None:
         """Free the memory."""
-        self._trunk.close()
-        self._projection.close()
+        for executor in self._opened:
+            executor.close()
 
 
-def _table(projector: ProjectorFile) -> Floats | None:
+def _table(encoder: Encoder, file: GGUFFile) -> Floats | None:
     """The table of positions, with the vectors after it."""
-    encoder, file = projector.encoder, projector.file
     if encoder.positions is None:
         return None
     vectors = [vector(file, weight)[None] for weight in encoder.constants]
     return np.concatenate([matrix(file, encoder.positions[0]), *vectors])
+
+
+def _run_in_parts(executor: SequenceEvaluator, hidden: Floats) -> Floats:
+    """The result of a graph whose rows do not see each other, for as many at a time as its limits allow."""
+    most = executor.limits.max_tokens
+    parts = (hidden[first : first + most] for first in range(0, len(hidden), most))
+    return np.concatenate([_run(executor, part).copy() for part in parts])
 
 
 def _run(executor: SequenceEvaluator, hidden: Floats, tile: TileInput | None = None) -> Floats:
