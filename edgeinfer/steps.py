@@ -15,6 +15,8 @@ Progress = Callable[[str, int, int], None]
 
 READING_IMAGES = "reading images"
 """Reported before an image, or a part of one, is encoded."""
+READING_SOUND = "reading sound"
+"""The same for sound."""
 COMPILING = "compiling for this CPU, once"
 """Reported while compiling kernels that no earlier run left in the cache."""
 READING_IMAGES = "reading images"

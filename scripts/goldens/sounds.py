@@ -44,7 +44,7 @@ Made = tuple[list[torch.Tensor], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class SoundCase:
-    """A family. `write` writes a checkpoint; `judged` makes rows of a sound, and answers about it, from what it returns.
+    """A family. `write` writes a checkpoint and returns the model; `judged` makes rows of a sound and answers with it.
 
     `lengths`: samples of the sounds. `prompt`: as chat templates write it; "": prompts are not judged.
     """
@@ -108,7 +108,9 @@ def judged_qwen(model: Any, folder: Path, samples: Samples) -> Made:
     processor = Qwen2AudioProcessor(extractor(128), AutoTokenizer.from_pretrained(folder))
     size, rows = 2 * HOP * QWEN_POSITIONS, []
     for first in range(0, len(samples), size):
-        inputs = processor(text=QWEN_PROMPT, audio=samples[first : first + size], return_tensors="pt", sampling_rate=RATE)
+        inputs = processor(
+            text=QWEN_PROMPT, audio=samples[first : first + size], return_tensors="pt", sampling_rate=RATE
+        )
         inputs.pop("num_audio_tokens", None)
         found, last = projected(model, **inputs)
         ids = inputs["input_ids"][0].numpy().astype(np.int32)

@@ -90,7 +90,7 @@ def test_spectra_are_those_of_transformers() -> None:
         wanted = held[f"mels{number}"]
         found = log_mel(samples, wanted.shape[1])
         assert found.shape == (held[f"frames{number}"], wanted.shape[1])
-        assert np.abs(found[::EVERY] - wanted).max() < 5e-5  # theirs is computed with float32
+        assert np.abs(found[::EVERY] - wanted).max() < 1e-4  # theirs is computed with float32
         assert np.abs(found.sum(axis=0, dtype=np.float64) - held[f"sums{number}"]).max() < 1e-6 * found.size
 
 

@@ -158,7 +158,7 @@ def test_results_of_calls_have_images(seeing: Running) -> None:
 
 
 def reader(running: Running) -> MediaReader:
-    images = running.llm._images
+    images = running.llm._media
     assert images is not None
     return images
 

@@ -27,7 +27,7 @@ from edgeinfer.engine.requests.conversation import (
     split_partial,
     whole,
 )
-from edgeinfer.engine.requests.media_prompts import SEES_NOTHING, Sight, images_of, with_rows
+from edgeinfer.engine.requests.media_prompts import Medium, Modalities, media_of, named, with_rows
 from edgeinfer.engine.requests.module_prompts import (
     Module,
     Named,
@@ -41,9 +41,10 @@ from edgeinfer.engine.requests.prompt_rows import MixedPrompt, PromptRows
 from edgeinfer.engine.requests.request import NO_SAMPLING, NO_VARIABLES, Options, Request, request_of
 from edgeinfer.engine.requests.told_chat import ChatOptions, ChatTeller, Known
 from edgeinfer.engine.requests.tool_use import ToolUse
-from edgeinfer.errors import BadSetting, BadTemplate, UnknownKey, UnsupportedModel
+from edgeinfer.errors import BadSetting, BadTemplate, UnknownKey
 from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.images.image import Image
+from edgeinfer.models.sounds.sound import Sound
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.thought_formats import ThoughtFormat
 from edgeinfer.setting_values import Reuse
@@ -80,7 +81,7 @@ class Prompts:
     adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
     `system`: the system prompt of chats that have none. `marks_turns`: requests say where their turn begins. `reuse`:
     what requests that do not say may use of the cache; `kept_exact`: why it cannot be more than the same beginning.
-    `module`: finds modules by name. `sight`: how the model is given images; None: it sees nothing.
+    `module`: finds modules by name. `modalities`: what the model reads besides text; None: nothing.
     """
 
     tokenizer: Tokenizer
@@ -95,7 +96,7 @@ class Prompts:
     reuse: Reuse = "exact"
     kept_exact: str = ""
     module: Named = no_modules
-    sight: Sight | None = None
+    modalities: Modalities | None = None
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -150,9 +151,9 @@ class Prompts:
     def _with_rows(
         self, prompt: Sequence[int], conversation: Sequence[Message], options: Options
     ) -> MixedPrompt | None:
-        """A prompt with the rows of its images; None if it has none."""
-        images, progress = images_of(conversation), options.get("progress", no_progress)
-        pieces = with_rows(prompt, images, self.sight, progress, sees_whole=self.inputs.spans)
+        """A prompt with the rows of its images and sounds; None if it has none."""
+        media, progress = media_of(conversation), options.get("progress", no_progress)
+        pieces = with_rows(prompt, media, self.modalities, progress, sees_whole=self.inputs.spans)
         return None if pieces is None else MixedPrompt.of(pieces, self.inputs, self.n_context)
 
     def _turn_start(self, fitted: FittedPrompt, messages: Messages, told: ChatOptions) -> int:
@@ -206,7 +207,7 @@ class Prompts:
 
     @cached_property
     def _teller(self) -> ChatTeller:
-        return ChatTeller(self.tokenizer, self.template, self.system, self.sight)
+        return ChatTeller(self.tokenizer, self.template, self.system, self.modalities)
 
     @property
     def thoughts(self) -> ThoughtFormat | None:
@@ -362,9 +363,14 @@ class Prompts:
 
         Raises BadImage, UnsupportedModel if the model reads no images.
         """
-        if self.sight is None:
-            raise UnsupportedModel(SEES_NOTHING)
-        pieces = self.sight.named(image).pieces()
+        return self._n_media_tokens(image)
+
+    def n_sound_tokens(self, sound: Sound) -> int:
+        """The same for a sound, from its length alone. Raises BadSound, UnsupportedModel."""
+        return self._n_media_tokens(sound)
+
+    def _n_media_tokens(self, medium: Medium) -> int:
+        pieces = named(medium, self.modalities).pieces()
         return sum(len(self._tokens_of(each)) if isinstance(each, str) else each.plan.n_rows for each in pieces)
 
 
