@@ -16,10 +16,11 @@ from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
-from edgeinfer.models.gguf import GGUFFile, Header
+from edgeinfer.models.gguf import GGUFFile, Header, Metadata
 from edgeinfer.models.load import spec_of
 from edgeinfer.models.model_projectors import projectors_of
 from edgeinfer.models.projector_file import ProjectorFacts, facts_of, has_projector, open_projector
+from edgeinfer.models.projectors import image_type, sound_type
 
 Opened = TypeVar("Opened")
 
@@ -107,17 +108,27 @@ def _inner(
 
 
 def may_see(path: Path, load: LoadOptions, source: str = "") -> bool:
-    """Whether a model may read images once it is open, as far as options, names of files and its header say."""
+    """Whether a model may read images once it is open, as far as options, names of files and headers say."""
+    return _may_read(path, load, source, image_type)
+
+
+def may_hear(path: Path, load: LoadOptions, source: str = "") -> bool:
+    """The same for sound."""
+    return _may_read(path, load, source, sound_type)
+
+
+def _may_read(path: Path, load: LoadOptions, source: str, kind: Callable[[Metadata], str | None]) -> bool:
     device = SEEING[0] if load.device == "auto" else load.device
     if load.mmproj == "off" or _why_not(replace(load, device=device)):
         return False
-    return load.mmproj != "auto" or bool(projectors_of(path, source)) or _has_inner(path)
+    beside = projectors_of(path, source) if load.mmproj == "auto" else [Path(load.mmproj).expanduser()]
+    return any(_is_of(each, kind) for each in beside or [path])
 
 
-def _has_inner(path: Path) -> bool:
+def _is_of(path: Path, kind: Callable[[Metadata], str | None]) -> bool:
     try:
         with GGUFFile.open(path) as file:
-            return has_projector(file.metadata)
+            return kind(file.metadata) is not None
     except EdgeInferError:
         return False
 
