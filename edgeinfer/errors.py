@@ -64,7 +64,7 @@ class BadImage(EdgeInferError):
 
 
 class BadSound(EdgeInferError):
-    """What is no sound, is damaged, or is too long or too short."""
+    """What is no sound, is damaged, or has too many bytes or seconds or too few."""
 
 
 class BadFlag(BadSetting):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import Projector
-from edgeinfer.models.sounds.chunks import n_tokens, piece_chunks, pieces, require_length
+from edgeinfer.models.sounds.chunks import n_tokens, piece_chunks, pieces, require_window
 from edgeinfer.models.sounds.encoder import SoundEncoder
 from edgeinfer.models.sounds.whisper import KEYS, Whisper, require_whole
 from edgeinfer.models.vision import transformer
@@ -33,7 +33,7 @@ def build(hp: Hyperparameters) -> SoundEncoder:
     transformer.product(last, "normed", "x", "mm.a.fc", width, own)
 
     def plan(n_samples: int) -> MediaPlan:
-        require_length(n_samples)
+        require_window(n_samples)
         grids = [(1, n_tokens(length)) for length in pieces(n_samples, n_most)]
         tiles = tuple(TilePlan(grid, grid[1] // POOLED) for grid in grids)
         return MediaPlan(tiles, (MARKS.begin, *range(len(tiles)), MARKS.end))
