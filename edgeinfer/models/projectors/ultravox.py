@@ -11,6 +11,7 @@ import numpy as np
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.projectors import Projector
@@ -19,7 +20,7 @@ from edgeinfer.models.sounds.encoder import SoundEncoder
 from edgeinfer.models.sounds.mel import HOP
 from edgeinfer.models.sounds.whisper import STRIDE, Whisper
 from edgeinfer.models.vision import transformer
-from edgeinfer.models.vision.encoder import Floats, MediaPlan, Size, TilePlan
+from edgeinfer.models.vision.encoder import MediaPlan, Size, TilePlan
 
 PLACEHOLDER = r"<\|audio\|>"
 EPSILON = 1e-6
