@@ -130,8 +130,8 @@ class LLM(TextReader, TextScorer):
         self._idle_priming: IdlePriming | None = None
         keeps = admission.on_disk is not None
         kinds = () if modalities is None else tuple(modalities.placeholders)
-        reads = {"reads_images": IMAGE_PART in kinds, "reads_sound": SOUND_PART in kinds}
-        self.info = replace(info, keeps_prefixes=keeps, **reads)
+        sees, hears = IMAGE_PART in kinds, SOUND_PART in kinds
+        self.info = replace(info, keeps_prefixes=keeps, reads_images=sees, reads_sound=hears)
         self.telemetry = Telemetry(self._driver.scheduler, subject, self.info)
         self._note = RunningNote(OpenModel(info.name, info.path))
         self.comparison = comparison

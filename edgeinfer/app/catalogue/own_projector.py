@@ -1,4 +1,4 @@
-"""Whether a model on this machine reads images: its projector file, as its header says.
+"""Whether a model on this machine reads images and sound: its projector file, as its header says.
 
 In: a model's path, and where the store has it from. Out: `OwnProjector`, None for models of text alone. Reads no
 weights, and nothing of the model itself.
@@ -12,7 +12,6 @@ from pathlib import Path
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.model_projectors import projectors_of
 from edgeinfer.models.projector_file import open_projector
-from edgeinfer.models.projectors import TYPE_KEYS
 from edgeinfer.text_values import size_text
 
 
@@ -24,18 +23,15 @@ class OwnProjector:
     nbytes: int
     kind: str
     why_not: str = ""
-
-    @property
-    def reads_images(self) -> bool:
-        """Whether images are read with it."""
-        return not self.why_not
+    reads_images: bool = False
+    reads_sound: bool = False
 
     @property
     def text(self) -> str:
         """What it is, for people."""
         known = f"{self.kind}, " if self.kind else ""
         said = f"{self.path.name} ({known}{size_text(self.nbytes)})"
-        return f"with {said}" if self.reads_images else f"not with {said}: {self.why_not}"
+        return f"not with {said}: {self.why_not}" if self.why_not else f"with {said}"
 
 
 def own_projector(path: Path, source: str = "") -> OwnProjector | None:
@@ -43,7 +39,7 @@ def own_projector(path: Path, source: str = "") -> OwnProjector | None:
     found: OwnProjector | None = None
     for beside in projectors_of(path, source):
         seen = _seen(beside)
-        if seen.reads_images:
+        if not seen.why_not:
             return seen
         found = found or seen
     return found
@@ -53,9 +49,9 @@ def _seen(path: Path) -> OwnProjector:
     try:
         nbytes = path.stat().st_size
         with open_projector(path) as projector:
-            metadata = projector.file.metadata
-            kind = next((metadata.text(key) for key in TYPE_KEYS if key in metadata), "")
-            return OwnProjector(path, nbytes, kind)
+            encoders, kind = projector.encoders, projector.facts.kind
+            sees, hears = encoders.images is not None, encoders.sound is not None
+            return OwnProjector(path, nbytes, kind, reads_images=sees, reads_sound=hears)
     except EdgeInferError as reason:
         return OwnProjector(path, nbytes, "", str(reason))
     except OSError as reason:

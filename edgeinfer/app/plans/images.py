@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.models.projector_file import ProjectorFacts
     from edgeinfer.models.store import LocalModel
+    from edgeinfer.models.vision.encoder import Encoder, MediaPlan
     from edgeinfer.scheduling.cost.memory import MemoryNeed
     from edgeinfer.settings import Settings
 
@@ -52,13 +53,9 @@ class PlannedImages:
         """The result as text."""
         if self.projector is None or self.refused:
             return f"images    {self.refused}"
-        title = " ".join(harmless(self.projector.title).split())[:LONGEST_TITLE]
-        title = f"{title} ({self.projector.kind})" if title else self.projector.kind
-        spent = "" if self.encode_s is None else f", {seconds_text(self.encode_s)} to encode"
-        spent += "" if self.read_s is None else f", {seconds_text(self.read_s)} to read"
         return (
-            f"images    {harmless(self.projector.file_name)}: {title}, {size_text(self.encoder_bytes)} of weights; "
-            f"{WIDTH}x{HEIGHT}: {counted(self.n_tiles, 'tile')}, {self.n_rows} tokens{spent}"
+            f"images    {projector_text(self.projector, self.encoder_bytes)}; {WIDTH}x{HEIGHT}: "
+            f"{counted(self.n_tiles, 'tile')}, {self.n_rows} tokens{spent_text(self.encode_s, self.read_s)}"
         )
 
     @property
@@ -77,6 +74,19 @@ class PlannedImages:
             "read_s": self.read_s,
             "refused": self.refused or None,
         }
+
+
+def projector_text(projector: ProjectorFacts, encoder_bytes: int) -> str:
+    """A projector by its file, name, type and weights."""
+    title = " ".join(harmless(projector.title).split())[:LONGEST_TITLE]
+    title = f"{title} ({projector.kind})" if title else projector.kind
+    return f"{harmless(projector.file_name)}: {title}, {size_text(encoder_bytes)} of weights"
+
+
+def spent_text(encode_s: float | None, read_s: float | None) -> str:
+    """Seconds as the end of a line; "" where they are not known."""
+    spent = "" if encode_s is None else f", {seconds_text(encode_s)} to encode"
+    return spent + ("" if read_s is None else f", {seconds_text(read_s)} to read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +115,15 @@ def found_projector(file: GGUFFile, local: LocalModel, settings: Settings) -> tu
 
 
 def planned_images(projector: FoundProjector, need: MemoryNeed, planned: Planned | None) -> PlannedImages | None:
-    """What images take with a model; None for a model without a projector.
+    """What images take with a model; None for a model without a projector, or with one that only hears.
 
     `planned`: None where nothing is known of the machine.
     """
     facts = projector.facts
     if facts is None:
         return PlannedImages(None, refused=projector.unread) if projector.unread else None
+    if facts.encoders.images is None:
+        return None
     if planned is not None and planned.decode.placement.devices != (CPU,):
         devices = ", ".join(planned.decode.placement.devices)
         return PlannedImages(facts, refused=f"are read on the cpu alone, not with {devices} (--schedule cpu)")
@@ -119,6 +131,11 @@ def planned_images(projector: FoundProjector, need: MemoryNeed, planned: Planned
     sizes = need.encoder_bytes, len(plan.tiles), plan.n_rows
     if planned is None:
         return PlannedImages(facts, *sizes)
+    return PlannedImages(facts, *sizes, *seconds_of(facts, facts.encoder, plan, planned))
+
+
+def seconds_of(facts: ProjectorFacts, encoder: Encoder, plan: MediaPlan, planned: Planned) -> tuple[float, float]:
+    """Seconds of encoding an image or a sound, and of reading its tokens."""
     machine = planned.profile if planned.cores is None else with_cores(planned.profile, planned.cores.prefill.cores)
-    encode_s = EncoderWork.of(facts.encoder, facts.tensors).seconds(machine, plan) / planned.duty
-    return PlannedImages(facts, *sizes, encode_s, plan.n_rows / planned.prefill_tok_s)
+    encode_s = EncoderWork.of(encoder, facts.tensors).seconds(machine, plan) / planned.duty
+    return encode_s, plan.n_rows / planned.prefill_tok_s

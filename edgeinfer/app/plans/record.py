@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from edgeinfer.app.plans.fit import Fit, memory_record
 from edgeinfer.app.plans.images import NO_PROJECTOR, FoundProjector, planned_images
 from edgeinfer.app.plans.planning import DeepPass, Planned
+from edgeinfer.app.plans.sound import planned_sound
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.variants import block_budget_of, threshold_of
 from edgeinfer.scheduling.cost.drafter import PlannedDrafter
@@ -70,6 +71,7 @@ def record_of(
 ) -> dict[str, Value]:
     """The plan. `here`: the plan for this machine's device, None for another machine; `planned`: None without rates."""
     images = planned_images(facts.projector, fit.need, planned)
+    sound = planned_sound(facts.projector, fit.need, planned)
     return {
         "model": {
             "arch": facts.spec.architecture,
@@ -98,6 +100,7 @@ def record_of(
         "memory": memory_record(fit.need, fit.available_bytes),
         "fit": fit.record,
         "images": None if images is None else images.record,
+        "sound": None if sound is None else sound.record,
         "plan": here.line if planned is None and here is not None else placed_line(planned) if planned else None,
         "batch": None if planned is None or planned.batch is None else _batch(planned),
         "cores": None if planned is None else _cores(planned) | {"idle_drafting": _idle(facts.idle_drafting(planned))},

@@ -1,7 +1,7 @@
-"""Opening a model together with the projector with which it reads images.
+"""Opening a model together with the projector with which it reads images and sound.
 
-In: a model on this machine and options. Out: the `Subject`, prepared for rows of images if there is a projector, or
-what the projector's header says; and notices. Raises as `open_subject` and `open_projector`.
+In: a model on this machine and options. Out: the `Subject`, prepared for rows if there is a projector, or what the
+projector's header says; and notices. Raises as `open_subject` and `open_projector`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgeinfer.models.projectors import image_type, sound_type
 Opened = TypeVar("Opened")
 
 SEEING = ("cpu", "reference")
-"""Devices that take rows of images."""
+"""Devices that take rows of images and sound."""
 
 
 def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subject, tuple[str, ...]]:
@@ -41,7 +41,15 @@ def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subjec
             if seeing is not None:
                 subject.file.close()
                 subject = seeing
+    if subject.projector is not None:
+        notices += silence(subject.projector.facts)
     return replace(subject, source=source), notices
+
+
+def silence(projector: ProjectorFacts) -> tuple[str, ...]:
+    """A notice about an encoder of sound that is left out; () if there is none."""
+    why = projector.encoders.no_sound
+    return (f"sound cannot be read with {projector.file_name}: {why}",) if why else ()
 
 
 def projector_facts(
@@ -65,7 +73,7 @@ def projector_facts(
 
 
 def fetched_projector(header: Header) -> ProjectorFacts | None:
-    """The projector that would be fetched with a model; None if edgeinfer would not read images with it."""
+    """The projector that would be fetched with a model; None if edgeinfer would read nothing with it."""
     projector = header if has_projector(header.metadata) else header.projector
     if projector is None:
         return None
@@ -84,7 +92,7 @@ def _first(
     why = _why_not(load)
     if load.mmproj not in ("auto", "off"):
         if why:
-            raise BadSetting(f"images need {why}; leave --mmproj out or change that")
+            raise BadSetting(f"images and sound need {why}; leave --mmproj out or change that")
         return opened(Path(load.mmproj).expanduser()), ()
     reasons: list[str] = []
     for beside in () if why or load.mmproj == "off" else projectors_of(path, source):
@@ -117,24 +125,25 @@ def may_hear(path: Path, load: LoadOptions, source: str = "") -> bool:
     return _may_read(path, load, source, sound_type)
 
 
-def _may_read(path: Path, load: LoadOptions, source: str, kind: Callable[[Metadata], str | None]) -> bool:
+def _may_read(path: Path, load: LoadOptions, source: str, kind_of: Callable[[Metadata], str | None]) -> bool:
+    """Whether an encoder of some kind may be opened with a model: the type that headers name is not looked up."""
     device = SEEING[0] if load.device == "auto" else load.device
     if load.mmproj == "off" or _why_not(replace(load, device=device)):
         return False
-    beside = projectors_of(path, source) if load.mmproj == "auto" else [Path(load.mmproj).expanduser()]
-    return any(_is_of(each, kind) for each in beside or [path])
+    named = () if load.mmproj == "auto" else (Path(load.mmproj).expanduser(),)
+    return any(_names(each, kind_of) for each in named or [*projectors_of(path, source), path])
 
 
-def _is_of(path: Path, kind: Callable[[Metadata], str | None]) -> bool:
+def _names(path: Path, kind_of: Callable[[Metadata], str | None]) -> bool:
     try:
         with GGUFFile.open(path) as file:
-            return kind(file.metadata) is not None
+            return kind_of(file.metadata) is not None
     except EdgeInferError:
         return False
 
 
 def _why_not(load: LoadOptions) -> str:
-    """What options lack for images; "" if nothing."""
+    """What options lack for images and sound; "" if nothing."""
     if load.device not in SEEING:
         return "the cpu (--device cpu)"
     return "a model in this process (no --isolate)" if load.isolate else ""

@@ -100,5 +100,5 @@ def sound_encoder(hp: Hyperparameters) -> SoundEncoder | None:
     entry = _entry(found)
     if entry is None or entry.sound is None:
         names = ", ".join(sorted(key for key, each in PROJECTORS.entries().items() if each.sound is not None))
-        raise UnsupportedModel(f"the type of its encoder is {found[:80]!r}; edgeinfer has: {names}")
+        raise UnsupportedModel(f"the type of its encoder of sound is {found[:80]!r}; edgeinfer has: {names}")
     return entry.sound(hp)

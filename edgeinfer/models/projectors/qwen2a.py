@@ -8,13 +8,14 @@ transformers cuts it off there.
 from __future__ import annotations
 
 from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import Projector
-from edgeinfer.models.sounds.chunks import n_tokens, piece_chunks, pieces, require_length
+from edgeinfer.models.sounds.chunks import n_tokens, piece_chunks, pieces, require_window
 from edgeinfer.models.sounds.encoder import SoundEncoder
 from edgeinfer.models.sounds.whisper import KEYS, Whisper, require_whole
 from edgeinfer.models.vision import transformer
-from edgeinfer.models.vision.encoder import Floats, MediaPlan, Size, TilePlan
+from edgeinfer.models.vision.encoder import MediaPlan, Size, TilePlan
 from edgeinfer.models.vision.native import Marks
 
 MARKS = Marks("<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>")
@@ -27,13 +28,13 @@ def build(hp: Hyperparameters) -> SoundEncoder:
     require_whole(whisper, POOLED)
     n_most, own, width = whisper.n_most, whisper.width, whisper.n_out
     last = whisper.begun_projection(n_most // POOLED, own)
-    norm = (hp.vector(f"a.post_ln.{part}", own) for part in ("weight", "bias"))
+    weight, bias = hp.vector("a.post_ln.weight", own), hp.vector("a.post_ln.bias", own)
     epsilon = hp.positive(f"{KEYS}attention.layer_norm_epsilon", 1e-5)
-    last.add(LayerNorm("joined", last.buffer("normed", own), *norm, own, epsilon))
+    last.add(LayerNorm("joined", last.buffer("normed", own), weight, bias, own, epsilon))
     transformer.product(last, "normed", "x", "mm.a.fc", width, own)
 
     def plan(n_samples: int) -> MediaPlan:
-        require_length(n_samples)
+        require_window(n_samples)
         grids = [(1, n_tokens(length)) for length in pieces(n_samples, n_most)]
         tiles = tuple(TilePlan(grid, grid[1] // POOLED) for grid in grids)
         return MediaPlan(tiles, (MARKS.begin, *range(len(tiles)), MARKS.end))

@@ -11,15 +11,16 @@ import numpy as np
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.projectors import Projector
-from edgeinfer.models.sounds.chunks import own_chunks, require_length
+from edgeinfer.models.sounds.chunks import own_chunks, require_window
 from edgeinfer.models.sounds.encoder import SoundEncoder
 from edgeinfer.models.sounds.mel import HOP
 from edgeinfer.models.sounds.whisper import STRIDE, Whisper
 from edgeinfer.models.vision import transformer
-from edgeinfer.models.vision.encoder import Floats, MediaPlan, Size, TilePlan
+from edgeinfer.models.vision.encoder import MediaPlan, Size, TilePlan
 
 PLACEHOLDER = r"<\|audio\|>"
 EPSILON = 1e-6
@@ -33,7 +34,7 @@ def build(hp: Hyperparameters) -> SoundEncoder:
     _project(last, factor * whisper.width, whisper.n_out)
 
     def plan(n_samples: int) -> MediaPlan:
-        require_length(n_samples)
+        require_window(n_samples)
         tokens, rest = divmod(-(-(n_samples // HOP) // STRIDE), n_most)
         lengths = [n_most] * tokens + ([rest] if rest else [])
         tiles = tuple(TilePlan((1, length), -(-length // factor)) for length in lengths)

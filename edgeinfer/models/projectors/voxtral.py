@@ -8,7 +8,7 @@ from __future__ import annotations
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import Projector
-from edgeinfer.models.sounds.chunks import SAMPLES, filled_chunks, require_length
+from edgeinfer.models.sounds.chunks import SAMPLES, filled_chunks, require_window
 from edgeinfer.models.sounds.encoder import SoundEncoder
 from edgeinfer.models.sounds.whisper import Whisper, require_whole
 from edgeinfer.models.vision import transformer
@@ -31,7 +31,7 @@ def build(hp: Hyperparameters) -> SoundEncoder:
     tile = TilePlan((1, n_most), n_most // factor)
 
     def plan(n_samples: int) -> MediaPlan:
-        require_length(n_samples)
+        require_window(n_samples)
         n_chunks = -(-n_samples // (n_most * SAMPLES))
         return MediaPlan((tile,) * n_chunks, (MARKS.begin, *range(n_chunks)))
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from edgeinfer.errors import BadSound
 from edgeinfer.graph.step import Floats
-from edgeinfer.models.sounds.mel import HOP, LEAST_SAMPLES, RATE, log_mel
+from edgeinfer.models.sounds.decoding import RATE
+from edgeinfer.models.sounds.mel import HOP, LEAST_SAMPLES, log_mel
 from edgeinfer.models.sounds.whisper import STRIDE
 from edgeinfer.models.vision.encoder import TileInput
 
@@ -19,7 +20,7 @@ SAMPLES = STRIDE * HOP
 """Samples of a token of the trunk."""
 
 
-def require_length(n_samples: int) -> None:
+def require_window(n_samples: int) -> None:
     """Raises BadSound for a sound without a whole window."""
     if n_samples < LEAST_SAMPLES:
         least = LEAST_SAMPLES / RATE * 1000

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.graph.step import Floats
+from edgeinfer.models.sounds.decoding import RATE
 
-RATE = 16000
-"""Samples per second."""
 HOP = 160
 WINDOW = 400
 LEAST_SAMPLES = WINDOW
