@@ -209,7 +209,7 @@ def test_a_model_that_hears_nothing_says_so_and_is_not_opened_for_it(
             error = refused.json()["error"]
             assert (refused.status_code, refused.headers["x-should-retry"]) == (400, "false"), path
             assert error["code"] == "audio_input_not_supported"
-            assert "deaf hears no sound" in error["message"]
+            assert "deaf reads no sound" in error["message"]
             assert "--mmproj" in error["message"]
         assert len(running.opened) == n_open
 

@@ -52,7 +52,7 @@ class MediaRead:
             message = f"{name} reads no images: {_NEEDS}; leave the image out, or choose a model that sees"
             raise APIError(400, message, "image_input_not_supported", media.image, NO_RETRY)
         if media.sound is not None and not self.sound:
-            message = f"{name} hears no sound: {_NEEDS}; leave the sound out, or choose a model that hears"
+            message = f"{name} reads no sound: {_NEEDS}; leave the sound out, or choose a model that hears"
             raise APIError(400, message, "audio_input_not_supported", media.sound, NO_RETRY)
 
 
