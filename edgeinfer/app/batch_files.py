@@ -1,9 +1,9 @@
 """The files of a batch: prompts, one per line, and their answers, one JSON object per line.
 
 In: lines of text, each a plain question or a JSON object with its own options, images and sounds; answers, as they
-finish. Out: `BatchEntry`s, or why a line cannot be used, with its line number; lines on stdout or appended to a file, in ASCII, so
-that no encoding can reject them. A resumed batch skips what its file has answered; if a prompt has several lines, the
-last one counts. Knows no models.
+finish. Out: `BatchEntry`s, or why a line cannot be used, with its line number; lines on stdout or appended to a file,
+in ASCII, so that no encoding can reject them. A resumed batch skips what its file has answered; if a prompt has several
+lines, the last one counts. Knows no models.
 """
 
 from __future__ import annotations

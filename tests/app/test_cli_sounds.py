@@ -164,3 +164,11 @@ def test_lines_that_cannot_be_used_are_named(tmp_path: Path, line: object, reaso
 def test_a_batch_for_a_model_that_hears_nothing(tmp_path: Path, tiny_model: Path) -> None:
     _, records = batch(tmp_path, {"prompt": "What?", "sounds": ["../talk.wav"]}, model=tiny_model)
     assert records[0]["error"].startswith(REFUSAL)
+
+
+def test_line_mode_reads_mentioned_sounds(llm: LLM) -> None:
+    asked = [{"role": "user", "content": [sound(TALK), {"type": "text", "text": "What is @talk.wav"}]}]
+    wanted = llm.chat(asked, temperature=0, max_tokens=8).read()
+    result = call("chat", stdin="What is @talk.wav\n")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout_bytes.decode().strip() == wanted.strip()
