@@ -145,6 +145,9 @@ def test_images_stay_with_a_chat_and_its_file(page: Any, photo: Path) -> None:
         foreign = text.replace(url_of(PHOTO), address).encode()
         page.set_input_files("#file", {"name": "chat.json", "mimeType": "application/json", "buffer": foreign})
         page.wait_for_selector("#notice:has-text('is no data URL')")
+    heard = text.replace('"image"', '"sound"').encode()
+    page.set_input_files("#file", {"name": "chat.json", "mimeType": "application/json", "buffer": heard})
+    page.wait_for_selector("#notice:has-text('has a sound, photo.png; this page takes none')")
 
 
 def test_images_are_refused_where_the_model_sees_nothing(page: Any, photo: Path, tmp_path: Path) -> None:
