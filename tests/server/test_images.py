@@ -15,7 +15,7 @@ import numpy as np
 import openai
 import pytest
 
-from edgeinfer.app.server import request_images
+from edgeinfer.app.server import base64_fields, request_images
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.engine.media.media_reader import MediaReader
 from edgeinfer.engine.media.open_encoder import OpenEncoder
@@ -356,6 +356,6 @@ def test_nothing_here_or_in_the_network_is_fetched(fetching: Running, host: str)
 
 
 def test_data_urls_are_read_as_they_were_written() -> None:
-    data = np.random.default_rng(0).bytes(3 * request_images.CHUNK // 2 + 1)
+    data = np.random.default_rng(0).bytes(3 * base64_fields.CHUNK // 2 + 1)
     assert request_images.decoded_data(url_of(data), "x") == data
     assert request_images.data_url(Image.of(PHOTO)) == url_of(PHOTO)

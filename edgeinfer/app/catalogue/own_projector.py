@@ -27,6 +27,11 @@ class OwnProjector:
     reads_sound: bool = False
 
     @property
+    def media(self) -> str:
+        """What is read with it, for people; "" if nothing is."""
+        return ", ".join(word for word, reads in (("images", self.reads_images), ("sound", self.reads_sound)) if reads)
+
+    @property
     def text(self) -> str:
         """What it is, for people."""
         known = f"{self.kind}, " if self.kind else ""

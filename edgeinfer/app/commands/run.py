@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.models.images.image import Image
+    from edgeinfer.models.sounds.sound import Sound
     from edgeinfer.offload.weights import WeightReads
     from edgeinfer.settings import Settings
 
@@ -42,8 +43,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="QUESTION",
-            help="Prompt, with or without quotes. Standard input is used if omitted, or goes before it, as a text or "
-            "an image. Everything after -- is part of the prompt.",
+            help="Prompt, with or without quotes. Standard input is used if omitted, or goes before it, as a text, "
+            "an image or a sound. Everything after -- is part of the prompt.",
             show_default=False,
         ),
     ] = None,
@@ -53,7 +54,7 @@ def run(
             "--file",
             "-f",
             metavar="FILE",
-            help="Put a text file or an image before the question, with --raw a text after it; repeatable.",
+            help="Put a text file, an image or a sound before the question, with --raw a text after it; repeatable.",
         ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Complete the prompt without a chat template.")] = False,
@@ -136,7 +137,7 @@ def _answer(
         read = _Read(read_since(before, llm.telemetry.weight_reads), time.perf_counter() - started)
         print_notices(stream.stats.notices)
         print_thoughts_note(stream)
-        told = _Told(calls, _image_records(llm, question.images))
+        told = _Told(calls, _image_records(llm, question.images), _sound_records(llm, question.sounds))
         _report(llm, stream, settings, read, shown, told)
         record_speed(llm, stream.stats)
         found: list[Compared] = []
@@ -191,10 +192,11 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the model was told besides the text: results of tools, and images, each with its numbers."""
+    """What the model was told besides the text: results of tools, images and sounds, each with its numbers."""
 
     calls: Sequence[CallRecord]
     images: Sequence[Mapping[str, object]]
+    sounds: Sequence[Mapping[str, object]]
 
 
 def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _RunOutput, told: _Told) -> None:
@@ -209,18 +211,19 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
     expected = expected_of(llm, stream.stats) if shown.as_json or shown.as_text else None
     if shown.as_json:
         record = _record(llm, stream, settings, read, expected)
-        record |= {"calls": list(told.calls), "images": list(told.images)}
+        record |= {"calls": list(told.calls), "images": list(told.images), "sounds": list(told.sounds)}
         typer.echo(json.dumps(record, ensure_ascii=False))
     if shown.as_text:
         typer.echo(stats_text(stream.stats), err=True)
-        images = ["{name}: {width} × {height}, {n_tokens} tokens".format_map(each) for each in told.images]
+        media = ["{name}: {width} × {height}, {n_tokens} tokens".format_map(each) for each in told.images]
+        media += ["{name}: {seconds:.1f} s, {n_tokens} tokens".format_map(each) for each in told.sounds]
         predicted: list[str] = []
         predicts = telemetry.policy.idle_work and telemetry.device == llm.info.device  # with all cores, all the time
         if predicts:
             predicted = expectation_lines(expected, stream.stats, llm.info.device, llm.info.cores)
         disk = reading_lines(read.reading, read.seconds) + skipped_lines(read.reading, llm.info.approx)
         memory = [] if llm.info.need is None else [memory_line(llm.info.need, peak_rss_bytes())]
-        for line in (*images, *memory, *worker_lines(telemetry.affinity), *timeline_lines(llm), *disk, *predicted):
+        for line in (*media, *memory, *worker_lines(telemetry.affinity), *timeline_lines(llm), *disk, *predicted):
             typer.echo(line, err=True)
 
 
@@ -248,6 +251,12 @@ def _image_records(llm: LLM, images: Sequence[Image]) -> list[dict[str, object]]
     """The images of a question: names, sizes in pixels, and the tokens of the prompt that each takes."""
     sizes = [(image.name, *image.size, llm.prompts.n_image_tokens(image)) for image in images]
     return [dict(zip(("name", "width", "height", "n_tokens"), each, strict=True)) for each in sizes]
+
+
+def _sound_records(llm: LLM, sounds: Sequence[Sound]) -> list[dict[str, object]]:
+    """The sounds of a question: names, seconds, and the tokens of the prompt that each takes."""
+    lengths = [(sound.name, sound.seconds, llm.prompts.n_sound_tokens(sound)) for sound in sounds]
+    return [dict(zip(("name", "seconds", "n_tokens"), each, strict=True)) for each in lengths]
 
 
 def _record(

@@ -75,7 +75,7 @@ def _tokens(prompt: Any, llm: LLM) -> list[int]:
     """The tokens of one prompt: a text, or texts and tokens one after the other. Raises APIError."""
     if isinstance(prompt, dict):
         if prompt.get("multimodal_data"):
-            told = "this route reads texts and tokens; images go to /v1/chat/completions, as parts of messages"
+            told = "this route reads texts and tokens; images and sounds go to /v1/chat/completions, in messages"
             raise unsupported(f"multimodal_data: {told}", "prompt")
         prompt = prompt.get("prompt_string")
     parts = prompt if isinstance(prompt, list) else [prompt]

@@ -80,7 +80,7 @@ class Chips(Static, can_focus=True):
             self.named: list[Path] = []  # all paths mentioned in the draft
 
     class Counted(Message):
-        """The token count of a text or an image, from a thread."""
+        """The token count of a text, an image or a sound, from a thread."""
 
         def __init__(self, counts: TokenCounts, text: Countable, n_tokens: int | None) -> None:
             super().__init__()
@@ -291,7 +291,7 @@ class Chips(Static, can_focus=True):
         try:
             n_tokens = count_tokens(text)
         except EdgeInferError:
-            n_tokens = None  # no model is open, or it reads no images
+            n_tokens = None  # no model is open that reads it
         self.post_message(self.Counted(counts, text, n_tokens))
 
     @on(Counted)

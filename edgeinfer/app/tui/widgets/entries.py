@@ -13,8 +13,7 @@ from rich.text import Text
 from textual.strip import Strip
 
 from edgeinfer.app.plain_text import counted
-from edgeinfer.app.sessions.kept_images import KeptImage
-from edgeinfer.app.sessions.records import Attachment, ToolRound
+from edgeinfer.app.sessions.records import Attachment, KeptMedium, ToolRound
 from edgeinfer.app.tui.text.calls import CallLines
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
@@ -30,10 +29,10 @@ WRITING = "…"
 TINTS = ("green", "yellow", "cyan", "magenta", "blue", "red")
 
 
-CountImage = Callable[[KeptImage], int | None]
+CountMedium = Callable[[KeptMedium], int | None]
 
 
-def unknown(image: KeptImage) -> int | None:
+def unknown(medium: KeptMedium) -> int | None:
     """No model is there that could count."""
     return None
 
@@ -121,9 +120,9 @@ class QuestionEntry(ChatEntry):
     """The transcript entry of a question."""
 
     def __init__(
-        self, number: int, text: str, attachments: Sequence[Attachment] = (), count: CountImage = unknown
+        self, number: int, text: str, attachments: Sequence[Attachment] = (), count: CountMedium = unknown
     ) -> None:
-        """`count`: counts the tokens of an image, if the open model reads images."""
+        """`count`: counts the tokens of an image or a sound, if the open model reads it."""
         super().__init__(number)
         self.source = text
         self._count = count
@@ -162,20 +161,25 @@ class QuestionEntry(ChatEntry):
         return [*lines, *text]
 
     def recount(self) -> None:
-        """Another model is open: the tokens of images may be others."""
-        if any(attachment.image is not None for attachment in self._attachments):
+        """Another model is open: the tokens of images and sounds may be others."""
+        if any(attachment.medium is not None for attachment in self._attachments):
             self.alter()
 
     def _attached(self, attachment: Attachment, drawer: Drawer) -> list[Strip]:
         """What is shown of an attachment: its name and size, of an image also a preview."""
-        image, size = attachment.image, size_text(attachment.n_bytes)
+        image, sound, size = attachment.image, attachment.sound, size_text(attachment.n_bytes)
+        if sound is not None:
+            said = f"sound: {neutral(attachment.name)}, {sound.length_text}, {size}{self._tokens_text(sound)}"
+            return drawer.plain(said, drawer.palette.muted)
         if image is None:
             return drawer.plain(f"attached: {neutral(attachment.name)}, {size}", drawer.palette.muted)
         preview = preview_lines(image.preview, drawer.width) if drawer.palette.has_colour else []
-        n_tokens = self._count(image)
-        tokens = "" if n_tokens is None else f", {counted(n_tokens, 'token')}"
-        said = f"image: {neutral(attachment.name)}, {image.pixels_text}, {size}{tokens}"
+        said = f"image: {neutral(attachment.name)}, {image.pixels_text}, {size}{self._tokens_text(image)}"
         return [*preview, *drawer.plain(said, drawer.palette.muted)]
+
+    def _tokens_text(self, medium: KeptMedium) -> str:
+        n_tokens = self._count(medium)
+        return "" if n_tokens is None else f", {counted(n_tokens, 'token')}"
 
 
 class AnswerEntry(ChatEntry):

@@ -88,3 +88,13 @@ def test_their_details_name_the_projector(models: Path) -> None:
         (entry,) = [entry for entry in catalogue.entries() if entry.name == "idefics3"]
         lines = detail_lines(entry, catalogue.forecast(entry, 256))
     assert f"reads images with mmproj-idefics3.gguf (idefics3, {SIZE})" in lines
+
+
+def test_a_model_that_hears_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    sounds = DATA / "sounds"
+    for name, new in (("qwen2a.gguf", "hearing.gguf"), ("mmproj-qwen2a.gguf", "mmproj-hearing.gguf")):
+        shutil.copy(sounds / name, tmp_path / new)
+    path = str(tmp_path / "hearing.gguf")
+    record = json.loads(printed(capsys, "show", path, "--json"))
+    assert (record["reads_images"], record["reads_sound"]) == (False, True)
+    assert any(line.startswith("reads sound") for line in printed(capsys, "show", path).splitlines())
