@@ -19,6 +19,8 @@ from safetensors.torch import save_file
 from transformers import (
     AutoTokenizer,
     PretrainedConfig,
+    Qwen2_5OmniThinkerConfig,
+    Qwen2_5OmniThinkerForConditionalGeneration,
     Qwen2AudioConfig,
     Qwen2AudioForConditionalGeneration,
     Qwen2AudioProcessor,
@@ -208,7 +210,50 @@ def judged_ultravox(model: Any, folder: Path, samples: Samples) -> Made:
         return [model(each) for each in frames.split(2 * ULTRAVOX_POSITIONS, dim=-1)], {}
 
 
+def write_omni(folder: Path, seed: int) -> Any:
+    """A tiny thinker of Qwen2.5-Omni, and its image processor."""
+    sound = encoder(48, 1500, 128) | {"output_dim": TEXT.width, "model_type": "qwen2_5_omni_audio_encoder"}
+    sight = {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "patch_size": 8}
+    sight |= {"out_hidden_size": TEXT.width, "fullatt_block_indexes": [1]}
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2]}
+    text = TEXT.common() | BYTE_IDS | {"rope_parameters": rope}
+    text.pop("attn_implementation")
+    config = Qwen2_5OmniThinkerConfig(audio_config=sound, vision_config=sight, text_config=text)
+    model = Qwen2_5OmniThinkerForConditionalGeneration._from_config(config, attn_implementation="eager")
+    model = model.float().eval()
+    randomise(model, seed, 0.0)
+    parts = ("model.visual.", "model.audio_tower.", "visual.", "audio_tower.")
+    held = {name: value.to(torch.bfloat16) for name, value in model.state_dict().items() if name.startswith(parts)}
+    model.load_state_dict({name: value.float() for name, value in held.items()}, strict=False)
+    named = {f"thinker.{name.removeprefix('model.')}": value.contiguous() for name, value in held.items()}
+    save_file(named, folder / "model.safetensors", {"format": "pt"})
+    thinker = {"audio_config": sound, "vision_config": sight, "text_config": text}
+    top = {"architectures": ["Qwen2_5OmniModel"], "model_type": "qwen2_5_omni", "hidden_size": TEXT.width}
+    (folder / "config.json").write_text(json.dumps(top | {"thinker_config": thinker, "text_config": text}))
+    colours = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(colours))
+    return model
+
+
+def judged_omni(model: Any, folder: Path, samples: Samples) -> Made:
+    """Rows of a sound, 50 of each window of two seconds."""
+    made = WhisperFeatureExtractor(feature_size=128, chunk_length=6)
+    options = {"padding": "max_length", "return_attention_mask": True, "sampling_rate": RATE, "return_tensors": "pt"}
+    found = made(samples, **options)
+    with torch.no_grad():
+        rows = model.get_audio_features(found.input_features, found.attention_mask).last_hidden_state
+    return list(rows.split(50)), {}
+
+
 CASES = (
+    SoundCase(
+        "qwen25o",
+        byte_level(QWEN2, "qwen2"),
+        write_omni,
+        judged_omni,
+        (4801, 32000, 41300),
+        options=("--as-written",),
+    ),
     SoundCase(
         "qwen2a",
         byte_level(QWEN2, "qwen2", marks=QWEN_MARKS),

@@ -14,6 +14,7 @@ from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import Projector
+from edgeinfer.models.projectors.qwen2a import build_windowed
 from edgeinfer.models.vision import native, transformer
 from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput
 from edgeinfer.models.vision.native import Resolution
@@ -78,4 +79,4 @@ def windows(grid: Size, side: int) -> tuple[NDArray[np.int64], Int32s]:
     return order, np.stack(spans, axis=1).astype(np.int32)
 
 
-PROJECTOR = Projector(build, aliases=("qwen2.5vl_merger", "qwen2.5o"))
+PROJECTOR = Projector(build, aliases=("qwen2.5vl_merger", "qwen2.5o"), sound=build_windowed)

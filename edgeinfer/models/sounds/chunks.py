@@ -43,6 +43,17 @@ def own_chunks(samples: Floats, n_most: int, n_mels: int) -> list[TileInput]:
     return [TileInput(each) for each in _cut(log_mel(samples, n_mels), STRIDE * n_most)]
 
 
+def windows(samples: Floats, n_most: int, n_mels: int) -> list[TileInput]:
+    """The chunks of a sound that silence follows, which has one spectrum; the last one ends with the sound."""
+    frames = log_mel(np.pad(samples, (0, LEAST_SAMPLES)), n_mels)[: n_frames(len(samples))]
+    return [TileInput(each) for each in _cut(frames, STRIDE * n_most)]
+
+
+def n_frames(n_samples: int) -> int:
+    """Mel frames that begin within a sound."""
+    return -(-n_samples // HOP)
+
+
 def pieces(n_samples: int, n_most: int) -> list[int]:
     """The samples of each piece of a sound that is cut before spectra are made, without a last one of no rows."""
     whole, rest = divmod(n_samples, n_most * SAMPLES)

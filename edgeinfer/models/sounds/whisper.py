@@ -34,24 +34,21 @@ MELS_MOST = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class Whisper:
-    """The encoder of a file. `table`: its positions, one for each token that the trunk has at most."""
+    """The encoder of a file. `table`: its positions; `n_most`: most tokens of the trunk, one for each of them."""
 
     hp: Hyperparameters
     n_mels: int
     width: int
     table: Weight
+    n_most: int
 
     @classmethod
     def of(cls, hp: Hyperparameters) -> Whisper:
         """That of a file."""
         width = hp.integer(f"{KEYS}embedding_length")
         n_mels = hp.integer(f"{KEYS}num_mel_bins", most=MELS_MOST)
-        return cls(hp, n_mels, width, hp.columns_of(POSITIONS, width))
-
-    @property
-    def n_most(self) -> int:
-        """Most tokens of the trunk."""
-        return self.table.n_rows
+        table = hp.columns_of(POSITIONS, width)
+        return cls(hp, n_mels, width, table, table.n_rows)
 
     @property
     def n_out(self) -> int:
@@ -104,7 +101,7 @@ class Whisper:
 def require_whole(whisper: Whisper, factor: int) -> None:
     """Raises BadGGUF for chunks that cannot be cut into runs of so many rows."""
     if whisper.n_most % factor:
-        raise BadGGUF(f"{POSITIONS} has {whisper.n_most} positions, which are no multiple of {factor}")
+        raise BadGGUF(f"chunks of sound have {whisper.n_most} tokens, which are no multiple of {factor}")
 
 
 def _frames_joined(frames: Floats, grid: Size) -> Floats:

@@ -61,11 +61,12 @@ def published(name: str, tmp_path: Path) -> SoundEncoder:
     ("name", "rows"),
     [
         ("qwen2a", {400: [1], 16_000: [25], CHUNK: [750], 31 * RATE: [750, 25]}),
+        ("qwen25o", {400: [1], 16_000: [25], 32_000: [50], 33_000: [50, 2], 32_320: [50]}),
         ("voxtral", {400: [375], 16_000: [375], CHUNK: [375], 31 * RATE: [375, 375]}),
         ("ultravox", {400: [1], 16_000: [7], CHUNK: [188], 31 * RATE: [188, 7]}),
     ],
 )
-def test_published_encoders_have_chunks_of_thirty_seconds(
+def test_published_encoders_have_chunks_of_thirty_seconds_or_two(
     name: str, rows: dict[int, list[int]], tmp_path: Path
 ) -> None:
     encoder = published(name, tmp_path)
