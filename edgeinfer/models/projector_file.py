@@ -103,9 +103,8 @@ def encoder_of(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> ImageEn
 
 def _check_tensors(encoder: ImageEncoder, tensors: Mapping[str, TensorInfo]) -> None:
     """Raises UnsupportedModel for a tensor that is read but has no supported format, or that nothing reads."""
-    weights = [*encoder.trunk.weights(), *encoder.projection.weights()]
-    weights += [] if encoder.positions is None else [encoder.positions[0], *encoder.constants]
-    names = {weight.tensor for weight in weights}
+    weights = (weight for graph in encoder.graphs for weight in graph.weights())
+    names = {weight.tensor for weight in (*weights, *encoder.tables)}
     names |= {name.removesuffix(TRANSPOSED) for name in names}
     unread = re.compile(f"{OF_SOUND}|{encoder.unread or '$.'}")
     for name, info in tensors.items():

@@ -193,8 +193,8 @@ def encoder_limits(spec: ModelSpec) -> Limits:
 
 def with_encoder(need: MemoryNeed, device: str, projector: ProjectorFacts) -> MemoryNeed:
     """The need of a model with that of its image encoder. Raises as `memory_need`."""
-    specs = projector.encoder.trunk, projector.encoder.projection
-    return need.with_encoder(*(memory_need(device, spec, projector.tensors, encoder_limits(spec)) for spec in specs))
+    graphs = projector.encoder.graphs
+    return need.with_encoder(*(memory_need(device, spec, projector.tensors, encoder_limits(spec)) for spec in graphs))
 
 
 def encoder_bytes(device: str, projector: ProjectorFacts | None) -> int:

@@ -19,7 +19,7 @@ from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, LateRows
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.models.images.image import Image, ImageSource
 from edgeinfer.models.text import Message
-from edgeinfer.models.vision.encoder import ImagePlan, TilePlan
+from edgeinfer.models.vision.encoder import ImageNumber, ImagePlan, TilePlan
 from edgeinfer.steps import Progress
 
 IMAGE_PART = "image"
@@ -66,11 +66,13 @@ class NamedImage:
     plan: ImagePlan
     tiles: tuple[NamedTile, ...]
 
-    def pieces(self) -> Iterator[str | NamedTile]:
-        """What stands for it, in order: texts, and tiles or parts of them."""
+    def pieces(self, number: int = 0) -> Iterator[str | NamedTile]:
+        """What stands for it, in order: texts, and tiles or parts of them. `number`: its own in the prompt."""
         for part in self.plan.parts:
             if isinstance(part, str):
                 yield part
+            elif isinstance(part, ImageNumber):
+                yield str(number)
             elif isinstance(part, int):
                 yield self.tiles[part]
             else:
@@ -111,7 +113,7 @@ class PlacedImages:
             if number % 2 == 0:
                 told += stretch
                 continue
-            for piece in next(images).pieces():
+            for piece in next(images).pieces(number // 2):
                 if isinstance(piece, str):
                     told += piece
                 else:

@@ -1,10 +1,11 @@
-"""An image encoder in memory: its two graphs on a device.
+"""An image encoder in memory: its graphs on a device.
 
 In: a projector file, what opens models on the device, tiles. Out: rows of the language model. A tile is one pass.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -32,29 +33,34 @@ class OpenEncoder:
     def __init__(self, projector: ProjectorFile, fingerprint: str, beside: OpenBeside) -> None:
         """Raises DoesNotFit, UnsupportedModel."""
         self._encoder = encoder = projector.encoder
-        self._table = _table(projector)
-        first, last = encoder.trunk, encoder.projection
-        self._trunk = beside(first, projector.file, fingerprint, encoder_limits(first))
+        self._table, self._queries = _table(projector), _queries(projector)
+        self._open: list[SequenceEvaluator] = []
         try:
-            self._projection = beside(last, projector.file, fingerprint, encoder_limits(last))
+            for graph in encoder.graphs:
+                self._open.append(beside(graph, projector.file, fingerprint, encoder_limits(graph)))
         except BaseException:
-            self._trunk.close()
+            self.close()
             raise
         projector.file.release()
 
     def encoded(self, tile: TileInput, grid: Size) -> Floats:
         """The rows of a tile: float32[M, D]."""
-        hidden, positions = tile.patches, self._encoder.positions
+        positions, second = self._encoder.positions, self._encoder.second
         if positions is not None and self._table is not None:
-            hidden = np.concatenate([hidden, positions[1](self._table, grid)], axis=1)
-        joined, most = self._encoder.joined(_run(self._trunk, hidden, tile), grid), self._projection.limits.max_tokens
+            patches = np.concatenate([tile.patches, positions[1](self._table, grid)], axis=1)
+            tile = replace(tile, patches=patches)
+        rows = _run(self._open[0], tile)
+        if second is not None:
+            rows = _run(self._open[1], second.tokens(rows, grid, self._queries))
+        joined, projection = self._encoder.joined(rows, grid), self._open[-1]
+        most = projection.limits.max_tokens
         parts = (joined[first : first + most] for first in range(0, len(joined), most))
-        return np.concatenate([_run(self._projection, part).copy() for part in parts])
+        return np.concatenate([_run(projection, TileInput(part)).copy() for part in parts])
 
     def close(self) -> None:
         """Free the memory."""
-        self._trunk.close()
-        self._projection.close()
+        for graph in self._open:
+            graph.close()
 
 
 def _table(projector: ProjectorFile) -> Floats | None:
@@ -66,21 +72,30 @@ def _table(projector: ProjectorFile) -> Floats | None:
     return np.concatenate([matrix(file, encoder.positions[0]), *vectors])
 
 
-def _run(executor: SequenceEvaluator, hidden: Floats, tile: TileInput | None = None) -> Floats:
-    """The result of a graph for hidden rows that are read together: float32[N, W], valid until the next run."""
-    every = np.arange(len(hidden), dtype=np.int32)
+def _queries(projector: ProjectorFile) -> Floats:
+    """The table of the second trunk, empty without one."""
+    second = projector.encoder.second
+    if second is None or second.table is None:
+        return np.zeros((0, 0), np.float32)
+    return matrix(projector.file, second.table)
+
+
+def _run(executor: SequenceEvaluator, tile: TileInput) -> Floats:
+    """The result of a graph for tokens that are read together: float32[N, W], valid until the next run."""
+    n_tokens = len(tile.patches)
+    every = np.arange(n_tokens, dtype=np.int32)
     sequence = executor.create()
     try:
         return executor.evaluate(
             Batch(
-                tokens=np.zeros(len(hidden), np.int32),
-                sequences=np.full(len(hidden), sequence, np.int32),
+                tokens=np.zeros(n_tokens, np.int32),
+                sequences=np.full(n_tokens, sequence, np.int32),
                 positions=every,
                 parents=every - 1,
                 outputs=every,
-                axes=None if tile is None else tile.axes,
-                hidden=np.ascontiguousarray(hidden, np.float32),
-                spans=None if tile is None else tile.spans,
+                axes=tile.axes,
+                hidden=np.ascontiguousarray(tile.patches, np.float32),
+                spans=tile.spans,
             )
         )
     finally:

@@ -1,9 +1,9 @@
-"""What an image encoder is: two graphs, how images become their inputs, and how its rows stand in a prompt.
+"""What an image encoder is: its graphs, how images become their inputs, and how its rows stand in a prompt.
 
 In: what a file of `models.projectors` makes of a projector file's header. Out: records that the engine runs. An image
 is cut into tiles, which are encoded one by one; a tile is cut into patches, the tokens of `trunk`. Its rows, joined
-with their neighbours, are the tokens of `projection`, whose rows are as wide as the language model's embedding. Knows
-no device and no tokenizer.
+with their neighbours, are the tokens of `projection`, whose rows are as wide as the language model's embedding. Some
+encoders have a second trunk between them. Knows no device and no tokenizer.
 """
 
 from __future__ import annotations
@@ -42,25 +42,31 @@ class TilePart:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageNumber:
+    """A part of a plan in whose place the image's number in its prompt is written, the first one's 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class ImagePlan:
     """What an image of some size becomes: its tiles, and what stands for it in a prompt.
 
-    `parts`: texts, in which special tokens are spelled, and numbers of tiles or parts of them, whose rows stand there.
+    `parts`: texts, in which special tokens are spelled, the image's number, and numbers of tiles or parts of them,
+    whose rows stand there.
     """
 
     tiles: tuple[TilePlan, ...]
-    parts: tuple[str | int | TilePart, ...]
+    parts: tuple[str | int | TilePart | ImageNumber, ...]
 
     @property
     def n_rows(self) -> int:
         """Rows of all tiles."""
-        parts = (part for part in self.parts if not isinstance(part, str))
-        return sum(self.tiles[part].n_rows if isinstance(part, int) else part.stop - part.first for part in parts)
+        whole = sum(self.tiles[part].n_rows for part in self.parts if isinstance(part, int))
+        return whole + sum(part.stop - part.first for part in self.parts if isinstance(part, TilePart))
 
 
 @dataclass(frozen=True, slots=True)
 class TileInput:
-    """A tile as the tokens of `trunk`.
+    """A tile as the tokens of a trunk.
 
     patches  float32[N, P]  patches, those next to each other in the projection's tokens following one another
     axes     int32[N, 3]    positions for a two-dimensional rotary embedding; None without
@@ -72,18 +78,35 @@ class TileInput:
     spans: Int32s | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SecondTrunk:
+    """A graph between trunk and projection: a resampler, or the layers after rows were merged.
+
+    graph     from its tokens (`HiddenRows`) to rows
+    tokens    its tokens, from rows of the trunk, the grid of patches and the table, empty without one
+    n_tokens  how many these are for a number of patches
+    table     a matrix of the file that becomes tokens too, such as learned queries; None without
+    """
+
+    graph: ModelSpec
+    tokens: Callable[[Floats, Size, Floats], TileInput]
+    n_tokens: Callable[[int], int]
+    table: Weight | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageEncoder:
     """An image encoder, read from a projector file's header.
 
     trunk        from patches (`HiddenRows`) to rows
+    second       what reads these rows before they are joined; None for most encoders
     projection   from joined rows (`HiddenRows`) to rows of the language model
     n_most       most patches of a tile
     width        numbers in a row of the language model
     placeholder  what chat templates write for an image: a regular expression
     plan         what an image of a size (after its orientation) becomes
     tiles        the tiles of an image, as inputs of the trunk, in the order of the plan
-    joined       joins rows of the trunk for the projection: float32[N, D] and the grid to float32[M, W]
+    joined       joins rows of the last trunk for the projection: float32[N, D] and the grid to float32[M, W]
     positions    learned positions: their table, and what makes the rows of a grid of it, float32[N, D]; None without
     constants    vectors as long as a row of that table, which are appended to it: a class embedding, a bias
     whole        whether rows of an image see each other in the language model, whatever their order
@@ -99,9 +122,22 @@ class ImageEncoder:
     joined: Callable[[Floats, Size], Floats]
     positions: tuple[Weight, Callable[[Floats, Size], Floats]] | None = None
     constants: tuple[Weight, ...] = ()
+    second: SecondTrunk | None = None
     whole: bool = False
     unread: str = field(default="", repr=False)
     """A pattern of tensors in the file that the encoder has no use for."""
+
+    @property
+    def graphs(self) -> tuple[ModelSpec, ...]:
+        """All graphs, in the order in which they run."""
+        return self.trunk, *(() if self.second is None else (self.second.graph,)), self.projection
+
+    @property
+    def tables(self) -> tuple[Weight, ...]:
+        """What is read beside the weights of the graphs: positions, constants, learned queries."""
+        positions = () if self.positions is None else (self.positions[0],)
+        queries = () if self.second is None or self.second.table is None else (self.second.table,)
+        return *positions, *self.constants, *queries
 
 
 def joined_neighbours(n: int) -> Callable[[Floats, Size], Floats]:

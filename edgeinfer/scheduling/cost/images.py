@@ -18,15 +18,15 @@ from edgeinfer.scheduling.machine.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class EncoderWork:
-    """The work of an image encoder: `trunk` for each patch, `projection` for each row."""
+    """The work of an image encoder's graphs: of the trunk for each patch, of the projection for each row."""
 
-    trunk: ModelWork
-    projection: ModelWork
+    encoder: ImageEncoder
+    graphs: tuple[ModelWork, ...]
 
     @classmethod
     def of(cls, encoder: ImageEncoder, tensors: Mapping[str, TensorInfo]) -> EncoderWork:
         """The work that a header describes."""
-        return cls(work_of(encoder.trunk, tensors), work_of(encoder.projection, tensors))
+        return cls(encoder, tuple(work_of(graph, tensors) for graph in encoder.graphs))
 
     def seconds(self, profile: Profile, plan: ImagePlan) -> float:
         """Seconds of encoding an image on a machine's CPU."""
@@ -35,10 +35,15 @@ class EncoderWork:
         for tile in plan.tiles:
             sizes = tile.grid[0] * tile.grid[1], tile.n_rows
             if sizes not in by_size:
-                works = zip((self.trunk, self.projection), sizes, strict=True)
+                works = zip(self.graphs, self._n_tokens(*sizes), strict=True)
                 by_size[sizes] = sum(_pass_s(profile, work, n_tokens) for work, n_tokens in works)
             total += by_size[sizes]
         return total
+
+    def _n_tokens(self, n_patches: int, n_rows: int) -> tuple[int, ...]:
+        """The tokens of each graph for a tile."""
+        second = self.encoder.second
+        return n_patches, *(() if second is None else (second.n_tokens(n_patches),)), n_rows
 
 
 def _pass_s(profile: Profile, work: ModelWork, n_tokens: int) -> float:
