@@ -30,7 +30,6 @@ VERSION, VERSIONS = "minicpmv_version", (2, 3, 4, 5, 6, 100045)
 """2: MiniCPM-V 2.5; 3: 2.6; 4: o 2.6; 5: 4.0; 6: 4.5 and o 4.0; 100045: o 4.5."""
 UNNUMBERED = 2
 HEAD_WIDTH = 128
-QUERIES_MOST = 1 << 10
 EPSILON = 1e-6
 """Of the resampler's norms, whatever that of the layers is."""
 
@@ -51,8 +50,10 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     width = transformer.rows_of(hp, "resampler.attn.q.weight")
     queries = hp.columns_of("resampler.query", width)
     n_queries = queries.n_rows
-    if width % HEAD_WIDTH or n_queries > QUERIES_MOST:
-        raise BadGGUF(f"the resampler has {n_queries} queries of {width} numbers; heads are {HEAD_WIDTH} wide")
+    if width % HEAD_WIDTH:
+        raise BadGGUF(f"the resampler's queries have {width} numbers; heads are {HEAD_WIDTH} wide")
+    if 2 * n_queries > (slicing.tiling.side // slicing.patch) ** 2:
+        raise BadGGUF(f"the resampler has {n_queries} queries, too many for tiles of {slicing.tiling.side} pixels")
     last = transformer.begun_projection(hp, n_queries, width, width)
     transformer.product(last, "joined", "x", "resampler.attn.out", width, width)
     last.add(_norm(last, "x", "post", width))
@@ -70,47 +71,50 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         placeholder=r"\(<image>\./</image>\)",
         plan=lambda size: slicing.plan(size, lambda _: n_queries),
         tiles=tiles,
-        joined=lambda rows, _: rows[-n_queries:],
+        joined=lambda rows, _: rows[:n_queries],
         positions=(transformer.square_table(hp, own), nearest),
         unread=r"resampler\.pos_emb(ed|d)(_k)?",
     )
 
 
 def _second_trunk(hp: Hyperparameters, n_most: int, own: int, queries: Weight) -> SecondTrunk:
-    """The resampler up to its attention; its last tokens are the queries.
+    """The resampler up to its attention.
 
-    A hidden row is a row of the trunk, `own` numbers, and what its key has added; or zeros, and a query.
+    A hidden row is a row of the trunk, `own` numbers, and what its key has added, and a query, while there are any:
+    there are more patches than queries, and what the others see is left out.
     """
     width, n_queries = queries.columns, queries.n_rows
     heads = width // HEAD_WIDTH
     layer = LayerSizes(heads, heads, width, HEAD_WIDTH, HEAD_WIDTH, HEAD_WIDTH)
     widths = HEAD_WIDTH, HEAD_WIDTH, HEAD_WIDTH, width
-    sizes = Sizes(1, width, heads, heads, *widths, 0, n_most + n_queries, EPSILON, (True,), (layer,))
+    sizes = Sizes(1, width, heads, heads, *widths, 0, n_most, EPSILON, (True,), (layer,))
     g = ModelGraph(hp, sizes)
     cache = g.cache(PagedKV(heads, HEAD_WIDTH, HEAD_WIDTH))
     g.stage("embed", "resampler.")
-    rows, normed = g.buffer("rows", own), g.buffer("normed", width)
+    rows, asked, normed = g.buffer("rows", own), g.buffer("asked", width), g.buffer("normed", width)
     query, key, value = (g.buffer(name, width, heads=heads) for name in ("query", "key", "value"))
-    g.add(HiddenRows(rows, own), HiddenRows(query, width, own))
+    g.add(HiddenRows(rows, own), HiddenRows(query, width, own), HiddenRows(asked, width, own + width))
     g.add(MatMul(rows, normed, hp.matrix("resampler.kv.weight", (width, own))), _norm(g, normed, "kv", width))
     g.add(Add(normed, query, width))  # which holds keys until they are multiplied: rows are as wide as the model
-    transformer.product(g, query, key, "resampler.attn.k", width, width)
-    transformer.product(g, normed, value, "resampler.attn.v", width, width)
+    g.add(_product(g, query, key, "k", width), _product(g, normed, value, "v", width))
     g.add(StoreKV(key, value, cache, heads, HEAD_WIDTH, HEAD_WIDTH))
-    g.add(HiddenRows(normed, width, own), _norm(g, normed, "q", width))
-    transformer.product(g, normed, query, "resampler.attn.q", width, width)
+    g.add(_norm(g, asked, "q", width), _product(g, asked, query, "q", width))
     shape = heads, heads, HEAD_WIDTH, HEAD_WIDTH
-    g.add(Attention(query, value, cache, *shape, HEAD_WIDTH**-0.5, causal=False, spans=True))
+    g.add(Attention(query, value, cache, *shape, HEAD_WIDTH**-0.5, causal=False))
 
     def tokens(rows: Floats, grid: Size, table: Floats) -> TileInput:
-        n = len(rows)
-        hidden = np.zeros((n + n_queries, own + width), np.float32)
-        hidden[:n, :own], hidden[:n, own:], hidden[n:, own:] = rows, sines_and_cosines(grid, width), table
-        spans = np.repeat(np.arange(n + n_queries, dtype=np.int32)[:, None], 2, axis=1)
-        spans[n:] = 0, n - 1
-        return TileInput(hidden, None, spans)
+        hidden = np.zeros((len(rows), own + 2 * width), np.float32)
+        hidden[:, :own], hidden[:, own : own + width] = rows, sines_and_cosines(grid, width)
+        hidden[:n_queries, own + width :] = table
+        return TileInput(hidden)
 
-    return SecondTrunk(transformer.end(g, value), tokens, lambda n_patches: n_patches + n_queries, queries)
+    return SecondTrunk(transformer.end(g, value), tokens, lambda n_patches: n_patches, queries)
+
+
+def _product(g: ModelGraph, source: str, out: str, name: str, width: int) -> MatMul:
+    """A product before the attention, of whole rows to rows of heads."""
+    tensor = f"resampler.attn.{name}"
+    return MatMul(source, out, g.hp.matrix(f"{tensor}.weight", (width, width)), g.hp.bias(f"{tensor}.bias", width))
 
 
 def _norm(g: ModelGraph, buffer: str, name: str, width: int) -> LayerNorm:
