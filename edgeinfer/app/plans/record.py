@@ -53,7 +53,7 @@ class PlannedModel:
         projector, own = self.projector.facts, self.work.formats
         if projector is None or devices != (CPU,):
             return own
-        return tuple(dict.fromkeys((*own, *EncoderWork.of(projector.encoder, projector.tensors).trunk.formats[:1])))
+        return tuple(dict.fromkeys((*own, *EncoderWork.of(projector.encoder, projector.tensors).graphs[0].formats[:1])))
 
     def idle_drafting(self, planned: Planned) -> IdleDrafting | None:
         """What cores that only prompts use could do for the draft model; None if there are none, or no such model."""

@@ -102,9 +102,7 @@ class MiniCPMV(PreTrainedModel):
             first += down * across * half
         return found
 
-    def forward(
-        self, input_ids: torch.Tensor, pixel_values: torch.Tensor, target_sizes: torch.Tensor, **_: Any
-    ) -> Any:
+    def forward(self, input_ids: torch.Tensor, pixel_values: torch.Tensor, target_sizes: torch.Tensor, **_: Any) -> Any:
         """The logits of a prompt with images."""
         embedded = self.llm.get_input_embeddings()(input_ids)
         rows = torch.cat(self.tiles(pixel_values, target_sizes))
