@@ -38,7 +38,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     """The encoder of a file. Raises BadGGUF where tensors or keys are missing, UnsupportedModel for other versions."""
     version = hp.integer(VERSION, UNNUMBERED, least=0) or UNNUMBERED
     if version not in VERSIONS:
-        raise UnsupportedModel(f"the projector is that of MiniCPM-V version {version}; edgeinfer has: {VERSIONS}")
+        names = ", ".join(map(str, VERSIONS))
+        raise UnsupportedModel(f"the projector is that of MiniCPM-V version {version}; edgeinfer has: {names}")
     slicing = Slicing.of(hp, 1)
     slicing = slicing.unnumbered() if version == UNNUMBERED else slicing
     n_most = slicing.n_most

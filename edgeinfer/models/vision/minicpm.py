@@ -20,7 +20,7 @@ from edgeinfer.models.vision.encoder import ImageNumber, ImagePlan, Size, TilePa
 from edgeinfer.models.vision.transformer import KEYS, normalisation
 
 IMAGE, SLICE, ID = ("<image>", "</image>"), ("<slice>", "</slice>"), ("<image_id>", "</image_id>")
-LONGEST = 10
+LONGEST = 12
 """How many times as long as a square's edge the longer edge may be, where both have as many pixels."""
 SIDE_MOST = 4096
 """Most pixels along the edge of a square tile that a file may ask for."""
