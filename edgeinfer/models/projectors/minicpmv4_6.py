@@ -22,7 +22,7 @@ from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.encoder import (
     ImageEncoder,
-    ImagePlan,
+    MediaPlan,
     Pixels,
     SecondTrunk,
     Size,
@@ -74,7 +74,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     last.add(Act("inner", "inner", inner, "gelu"))
     transformer.product(last, "inner", "x", "mm.down", width, inner)
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grids = [tile.grid for tile in plan.tiles]
         found = zip(slicing.patches(pixels), grids, strict=True)
         spans = [_windows(grid) if edge == TWICE else None for grid in grids]

@@ -22,7 +22,7 @@ from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.sizes import LayerSizes, Sizes
 from edgeinfer.models.vision import transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, SecondTrunk, Size, TileInput
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, SecondTrunk, Size, TileInput
 from edgeinfer.models.vision.minicpm import Slicing
 from edgeinfer.models.vision.positions import nearest, sines_and_cosines
 
@@ -60,7 +60,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     last.add(_norm(last, "x", "post", width))
     transformer.product(last, "x", "joined", "resampler.proj", width, width)
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         return [TileInput(patches) for patches in slicing.patches(pixels)]
 
     return ImageEncoder(

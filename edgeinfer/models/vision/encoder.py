@@ -47,7 +47,7 @@ class ImageNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class ImagePlan:
+class MediaPlan:
     """What an image of some size becomes: its tiles, and what stands for it in a prompt.
 
     `parts`: texts, in which special tokens are spelled, the image's number, and numbers of tiles or parts of them,
@@ -117,8 +117,8 @@ class ImageEncoder:
     n_most: int
     width: int
     placeholder: str
-    plan: Callable[[Size], ImagePlan]
-    tiles: Callable[[Pixels, ImagePlan], list[TileInput]]
+    plan: Callable[[Size], MediaPlan]
+    tiles: Callable[[Pixels, MediaPlan], list[TileInput]]
     joined: Callable[[Floats, Size], Floats]
     positions: tuple[Weight, Callable[[Floats, Size], Floats]] | None = None
     constants: tuple[Weight, ...] = ()

@@ -16,7 +16,7 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.images.patches import patches_of
 from edgeinfer.models.images.resizing import Pixels, normalised
 from edgeinfer.models.images.tiling import Grid, MiniCPMTiling, minicpm_tiles, nearest_multiple
-from edgeinfer.models.vision.encoder import ImageNumber, ImagePlan, Size, TilePart, TilePlan
+from edgeinfer.models.vision.encoder import ImageNumber, MediaPlan, Size, TilePart, TilePlan
 from edgeinfer.models.vision.transformer import KEYS, normalisation
 
 IMAGE, SLICE, ID = ("<image>", "</image>"), ("<slice>", "</slice>"), ("<image_id>", "</image_id>")
@@ -58,14 +58,14 @@ class Slicing:
         """That of MiniCPM-V 2.5, whose images have no numbers and whose tiles are images in one slice."""
         return replace(self, is_numbered=False, inner=IMAGE, outer=SLICE)
 
-    def plan(self, size: Size, n_rows: Callable[[Size], int]) -> ImagePlan:
+    def plan(self, size: Size, n_rows: Callable[[Size], int]) -> MediaPlan:
         """The whole image and its tiles. `n_rows`: rows of a grid of patches. Raises BadImage for too long shapes."""
         whole, grid = self.tiling.whole_size(size), self.tiling.grid(size)
         sizes = [whole, *[self.tiling.tile_size(size)] * prod(grid)] if prod(grid) else [whole]
         patches = [(height // self.patch, width // self.patch) for height, width in sizes]
         if max(map(prod, patches)) > self.n_most:
             raise BadImage("the image is too long and narrow for this model")
-        return ImagePlan(tuple(TilePlan(each, n_rows(each)) for each in patches), tuple(self._parts(grid)))
+        return MediaPlan(tuple(TilePlan(each, n_rows(each)) for each in patches), tuple(self._parts(grid)))
 
     def _parts(self, grid: Grid) -> Iterator[str | int | TilePart | ImageNumber]:
         if self.is_numbered:

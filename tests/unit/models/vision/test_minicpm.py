@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from edgeinfer import Image
-from edgeinfer.engine.requests.image_prompts import NamedImage, NamedTile, PlacedImages
+from edgeinfer.engine.requests.media_prompts import NamedMedia, NamedTile, PlacedMedia
 from edgeinfer.errors import BadGGUF, BadImage, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.projector_file import encoder_of
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan
 from tests.golden.goldens import DATA
 from tests.unit.models.headers import keyed
 
@@ -30,14 +30,14 @@ def encoder(tmp_path: Path, name: str = "resampler", **changed: object) -> Image
         return encoder_of(keyed(tmp_path, "clip", values), file.tensors)
 
 
-def written(*plans: ImagePlan) -> str:
+def written(*plans: MediaPlan) -> str:
     """Images of one prompt, "*" for each tile."""
     image = Image.of(np.zeros((2, 2, 3), np.uint8))
     named = (
-        NamedImage(plan, tuple(NamedTile(image, number, tile, str(number)) for number, tile in enumerate(plan.tiles)))
+        NamedMedia(plan, tuple(NamedTile(image, number, tile, str(number)) for number, tile in enumerate(plan.tiles)))
         for plan in plans
     )
-    pieces = PlacedImages(tuple(named), re.compile("@")).split("@" * len(plans))
+    pieces = PlacedMedia(tuple(named), re.compile("@")).split("@" * len(plans))
     return "".join(piece if isinstance(piece, str) else "*" for piece in pieces)
 
 
