@@ -51,7 +51,9 @@ class DotsOCRForCausalLM(Qwen2ForCausalLM):
             block.attn.q_norm, block.attn.k_norm = nn.Identity(), nn.Identity()
         self.post_init()
 
-    def forward(self, input_ids: torch.Tensor, pixel_values: torch.Tensor, image_grid_thw: torch.Tensor, **_: Any) -> Any:
+    def forward(
+        self, input_ids: torch.Tensor, pixel_values: torch.Tensor, image_grid_thw: torch.Tensor, **_: Any
+    ) -> Any:
         """The logits of a prompt with images."""
         embedded = self.get_input_embeddings()(input_ids)
         rows = self.vision_tower(pixel_values, image_grid_thw).pooler_output
