@@ -159,8 +159,7 @@ def encoders_of(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> Encode
 def _check_tensors(encoder: Encoder, tensors: Mapping[str, TensorInfo]) -> None:
     """Raises UnsupportedModel for a tensor that is read but has no supported format, or that nothing reads."""
     weights = [weight for graph in encoder.graphs for weight in graph.weights()]
-    weights += [] if encoder.positions is None else [encoder.positions[0], *encoder.constants]
-    names = {weight.tensor for weight in weights}
+    names = {weight.tensor for weight in (*weights, *encoder.tables)}
     names |= {name.removesuffix(TRANSPOSED) for name in names}
     unread = re.compile(encoder.unread or "$.")
     for name, info in tensors.items():

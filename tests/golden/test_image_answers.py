@@ -23,7 +23,7 @@ N_CONTEXT = 1024
 N_LIKELY = 20
 TOLERANCE = 0.02
 """Of log probabilities of likely tokens."""
-MARKS = re.compile(r"(?:<[^<>]+>|\[[A-Z_]+\])+")
+MARKS = re.compile(r"\(<image>\./</image>\)|(?:<[^<>]+>|\[[A-Z_]+\])+")
 
 pytest.importorskip("PIL")
 

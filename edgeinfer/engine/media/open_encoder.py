@@ -5,6 +5,7 @@ In: a projector file, what opens models on the device, tiles. Out: rows of the l
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -34,7 +35,7 @@ class OpenEncoder:
     ) -> None:
         """`encoder`: one of the file's; None: that of images. Raises DoesNotFit, UnsupportedModel."""
         self._encoder = encoder = projector.encoder if encoder is None else encoder
-        self._table = _table(encoder, projector.file)
+        self._table, self._queries = _table(encoder, projector.file), _queries(encoder, projector.file)
         self._opened: list[SequenceEvaluator] = []
         try:
             for graph in encoder.graphs:
@@ -46,13 +47,19 @@ class OpenEncoder:
 
     def encoded(self, tile: TileInput, grid: Size) -> Floats:
         """The rows of a tile: float32[M, D]."""
-        hidden, positions, stem = tile.patches, self._encoder.positions, self._encoder.stem
-        trunk, projection = self._opened[-2:]
+        encoder = self._encoder
+        positions, second, stem = encoder.positions, encoder.second, encoder.stem
+        trunk, projection = self._opened[0 if stem is None else 1], self._opened[-1]
         if stem is not None:
-            hidden = stem.after(_run_in_parts(self._opened[0], stem.before(hidden, grid)), grid)
+            read = _run_in_parts(self._opened[0], stem.before(tile.patches, grid))
+            tile = replace(tile, patches=stem.after(read, grid))
         if positions is not None and self._table is not None:
-            hidden = np.concatenate([hidden, positions[1](self._table, grid)], axis=1)
-        return _run_in_parts(projection, self._encoder.joined(_run(trunk, hidden, tile), grid))
+            patches = np.concatenate([tile.patches, positions[1](self._table, grid)], axis=1)
+            tile = replace(tile, patches=patches)
+        rows = _run(trunk, tile)
+        if second is not None:
+            rows = _run(self._opened[-2], second.tokens(rows, grid, self._queries))
+        return _run_in_parts(projection, encoder.joined(rows, grid))
 
     def close(self) -> None:
         """Free the memory."""
@@ -68,28 +75,36 @@ def _table(encoder: Encoder, file: GGUFFile) -> Floats | None:
     return np.concatenate([matrix(file, encoder.positions[0]), *vectors])
 
 
+def _queries(encoder: Encoder, file: GGUFFile) -> Floats:
+    """The table of the second trunk, empty without one."""
+    if encoder.second is None or encoder.second.table is None:
+        return np.zeros((0, 0), np.float32)
+    return matrix(file, encoder.second.table)
+
+
 def _run_in_parts(executor: SequenceEvaluator, hidden: Floats) -> Floats:
     """The result of a graph whose rows do not see each other, for as many at a time as its limits allow."""
     most = executor.limits.max_tokens
     parts = (hidden[first : first + most] for first in range(0, len(hidden), most))
-    return np.concatenate([_run(executor, part).copy() for part in parts])
+    return np.concatenate([_run(executor, TileInput(part)).copy() for part in parts])
 
 
-def _run(executor: SequenceEvaluator, hidden: Floats, tile: TileInput | None = None) -> Floats:
-    """The result of a graph for hidden rows that are read together: float32[N, W], valid until the next run."""
-    every = np.arange(len(hidden), dtype=np.int32)
+def _run(executor: SequenceEvaluator, tile: TileInput) -> Floats:
+    """The result of a graph for tokens that are read together: float32[N, W], valid until the next run."""
+    n_tokens = len(tile.patches)
+    every = np.arange(n_tokens, dtype=np.int32)
     sequence = executor.create()
     try:
         return executor.evaluate(
             Batch(
-                tokens=np.zeros(len(hidden), np.int32),
-                sequences=np.full(len(hidden), sequence, np.int32),
+                tokens=np.zeros(n_tokens, np.int32),
+                sequences=np.full(n_tokens, sequence, np.int32),
                 positions=every,
                 parents=every - 1,
                 outputs=every,
-                axes=None if tile is None else tile.axes,
-                hidden=np.ascontiguousarray(hidden, np.float32),
-                spans=None if tile is None else tile.spans,
+                axes=tile.axes,
+                hidden=np.ascontiguousarray(tile.patches, np.float32),
+                spans=tile.spans,
             )
         )
     finally:

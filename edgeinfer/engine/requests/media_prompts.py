@@ -21,7 +21,7 @@ from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.models.images.image import Image, ImageSource
 from edgeinfer.models.sounds.sound import Sound, SoundSource
 from edgeinfer.models.text import Message
-from edgeinfer.models.vision.encoder import MediaPlan, TilePlan
+from edgeinfer.models.vision.encoder import ImageNumber, MediaPlan, TilePlan
 from edgeinfer.steps import Progress
 
 IMAGE_PART, SOUND_PART = "image", "audio"
@@ -79,11 +79,13 @@ class NamedMedia:
     plan: MediaPlan
     tiles: tuple[NamedTile, ...]
 
-    def pieces(self) -> Iterator[str | NamedTile]:
-        """What stands for it, in order: texts, and tiles or parts of them."""
+    def pieces(self, number: int = 0) -> Iterator[str | NamedTile]:
+        """What stands for it, in order: texts, and tiles or parts of them. `number`: its own in the prompt."""
         for part in self.plan.parts:
             if isinstance(part, str):
                 yield part
+            elif isinstance(part, ImageNumber):
+                yield str(number)
             elif isinstance(part, int):
                 yield self.tiles[part]
             else:
@@ -119,11 +121,12 @@ class PlacedMedia:
     def split(self, text: str) -> Iterator[str | NamedTile]:
         """A text as stretches of text and tiles between them, with what surrounds media in the stretches."""
         told, at = "", 0
-        following = {kind: iter(media) for kind, media in self._by_kind.items()}
+        following = {kind: enumerate(media) for kind, media in self._by_kind.items()}
         for match in self._pattern.finditer(text):
             told += text[at : match.start()]
             at = match.end()
-            for piece in next(following[str(match.lastgroup)]).pieces():
+            number, medium = next(following[str(match.lastgroup)])
+            for piece in medium.pieces(number):
                 if isinstance(piece, str):
                     told += piece
                 else:

@@ -171,12 +171,12 @@ class MiniCPMTiling:
         """The size of the whole image, with about as many pixels as a square of `side`."""
         ratio = size[1] / size[0]
         height = int(self.side / math.sqrt(ratio))
-        return _nearest(height, self.factor), _nearest(int(height * ratio), self.factor)
+        return nearest_multiple(height, self.factor), nearest_multiple(int(height * ratio), self.factor)
 
     def tile_size(self, size: Size) -> Size:
         """The size of a tile of an image that is cut."""
         down, across = self.grid(size)
-        return self.whole_size((_nearest(size[0], down) / down, _nearest(size[1], across) / across))
+        return self.whole_size((nearest_multiple(size[0], down) / down, nearest_multiple(size[1], across) / across))
 
 
 def minicpm_tiles(pixels: Pixels, tiling: MiniCPMTiling) -> list[Pixels]:
@@ -186,7 +186,7 @@ def minicpm_tiles(pixels: Pixels, tiling: MiniCPMTiling) -> list[Pixels]:
     return [whole] if grid == (0, 0) else [whole, *_cut(pixels, grid, tiling.tile_size(size), "bicubic")]
 
 
-def _nearest(length: int, factor: int) -> int:
+def nearest_multiple(length: int, factor: int) -> int:
     """The nearest multiple, one at least."""
     return max(round(length / factor) * factor, factor)
 

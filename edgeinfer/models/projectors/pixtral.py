@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import RopePermutation
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
@@ -52,8 +53,9 @@ def encoder(
     transformer.norm(g, "v.pre_ln", out="x")
     transformer.shared_cache(g)
     rope = transformer.axial_rope(g.sizes.head_width, hp.positive("rope.freq_base", 10000.0), shift=0.5)
+    order = RopePermutation(g.sizes.head_width, g.sizes.head_width)
     for number in range(g.sizes.n_layers):
-        transformer.layer(g, number, transformer.activation_of(hp), *rope, paired=True)
+        transformer.layer(g, number, transformer.activation_of(hp), *rope, order=order)
     if f"{MERGER}.weight" in hp.tensors:
         transformer.norm(g, "mm.input_norm", out="x")
     width, own = hp.integer(f"{KEYS}projection_dim"), g.sizes.width

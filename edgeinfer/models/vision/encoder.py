@@ -2,9 +2,9 @@
 
 In: what a file of `models.projectors` makes of a projector file's header. Out: records that the engine runs. An image
 is cut into tiles, which are encoded one by one; a tile is cut into patches, the tokens of `trunk`. Its rows, joined
-with their neighbours, are the tokens of `projection`, whose rows are as wide as the language model's embedding.
-Encoders of sound (`models.sounds.encoder`) are the same with chunks of sound as tiles. Knows no device and no
-tokenizer.
+with their neighbours, are the tokens of `projection`, whose rows are as wide as the language model's embedding. Some
+encoders have a second trunk between them. Encoders of sound (`models.sounds.encoder`) are the same with chunks of sound
+as tiles, and a stem before the trunk. Knows no device and no tokenizer.
 """
 
 from __future__ import annotations
@@ -43,25 +43,31 @@ class TilePart:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageNumber:
+    """A part of a plan in whose place the image's number in its prompt is written, the first one's 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class MediaPlan:
     """What an image or a sound of some size becomes: its tiles, and what stands for it in a prompt.
 
-    `parts`: texts, in which special tokens are spelled, and numbers of tiles or parts of them, whose rows stand there.
+    `parts`: texts, in which special tokens are spelled, the image's number, and numbers of tiles or parts of them,
+    whose rows stand there.
     """
 
     tiles: tuple[TilePlan, ...]
-    parts: tuple[str | int | TilePart, ...]
+    parts: tuple[str | int | TilePart | ImageNumber, ...]
 
     @property
     def n_rows(self) -> int:
         """Rows of all tiles."""
-        parts = (part for part in self.parts if not isinstance(part, str))
-        return sum(self.tiles[part].n_rows if isinstance(part, int) else part.stop - part.first for part in parts)
+        whole = sum(self.tiles[part].n_rows for part in self.parts if isinstance(part, int))
+        return whole + sum(part.stop - part.first for part in self.parts if isinstance(part, TilePart))
 
 
 @dataclass(frozen=True, slots=True)
 class TileInput:
-    """A tile as the tokens of `trunk`, or of the stem if there is one.
+    """A tile as the tokens of a trunk, or of the stem if there is one.
 
     patches  float32[N, P]  patches, those next to each other in the projection's tokens following one another
     axes     int32[N, 3]    positions for a two-dimensional rotary embedding; None without
@@ -86,16 +92,33 @@ class Stem:
     per_token: int
 
 
+@dataclass(frozen=True, slots=True)
+class SecondTrunk:
+    """A graph between trunk and projection: a resampler, or the layers after rows were merged.
+
+    graph     from its tokens (`HiddenRows`) to rows
+    tokens    its tokens, from rows of the trunk, the grid of patches and the table, empty without one
+    n_tokens  how many these are for a number of patches
+    table     a matrix of the file that becomes tokens too, such as learned queries; None without
+    """
+
+    graph: ModelSpec
+    tokens: Callable[[Floats, Size, Floats], TileInput]
+    n_tokens: Callable[[int], int]
+    table: Weight | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoder:
     """What encoders of images and of sound have in common, read from a projector file's header.
 
     trunk        from patches (`HiddenRows`) to rows
+    second       what reads these rows before they are joined; None for most encoders
     projection   from joined rows (`HiddenRows`) to rows of the language model
     n_most       most tokens of the trunk of a tile
     width        numbers in a row of the language model
     placeholder  what chat templates write for an image or a sound: a regular expression
-    joined       joins rows of the trunk for the projection: float32[N, D] and the grid to float32[M, W]
+    joined       joins rows of the last trunk for the projection: float32[N, D] and the grid to float32[M, W]
     stem         a graph before the trunk; None without
     positions    learned positions: their table, and what makes the rows of a grid of it, float32[N, D]; None without
     constants    vectors as long as a row of that table, which are appended to it: a class embedding, a bias
@@ -111,14 +134,24 @@ class Encoder:
     stem: Stem | None = None
     positions: tuple[Weight, Callable[[Floats, Size], Floats]] | None = None
     constants: tuple[Weight, ...] = ()
+    second: SecondTrunk | None = None
     whole: bool = False
     unread: str = field(default="", repr=False)
     """A pattern of tensors in the file that the encoder has no use for."""
 
     @property
     def graphs(self) -> tuple[ModelSpec, ...]:
-        """Its graphs, in order."""
-        return *(() if self.stem is None else (self.stem.graph,)), self.trunk, self.projection
+        """All graphs, in the order in which they run."""
+        before = () if self.stem is None else (self.stem.graph,)
+        between = () if self.second is None else (self.second.graph,)
+        return *before, self.trunk, *between, self.projection
+
+    @property
+    def tables(self) -> tuple[Weight, ...]:
+        """What is read beside the weights of the graphs: positions, constants, learned queries."""
+        positions = () if self.positions is None else (self.positions[0],)
+        queries = () if self.second is None or self.second.table is None else (self.second.table,)
+        return *positions, *self.constants, *queries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

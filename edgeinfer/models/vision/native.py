@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -82,6 +82,10 @@ class Resolution:
         if not least <= most or found.n_most > PATCHES_MOST:
             raise BadGGUF(f"images have {least} to {most} pixels and patches of {patch}; up to {PATCHES_MOST} may be")
         return found
+
+    def at_most(self, n_tokens: int) -> Resolution:
+        """The same for images of no more rows."""
+        return replace(self, most=min(self.most, max(self.least, n_tokens * (self.patch * self.block) ** 2)))
 
     @property
     def n_most(self) -> int:

@@ -14,7 +14,7 @@ from math import isqrt
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.operands import PagedKV, RopePermutation, Weight
+from edgeinfer.graph.operands import PagedKV, RowOrder, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
@@ -114,11 +114,11 @@ def attention(
     scale: float | None = None,
     out: str = "x",
     spans: bool = False,
-    paired: bool = False,
+    order: RowOrder | None = None,
 ) -> None:
     """Attention of all patches to all, or, with `spans`, to those that a pass states for each; reads `normed`.
 
-    `paired`: the two numbers that a rotary embedding turns follow one another.
+    `order`: of the rows of queries and keys, where a rotary embedding turns other pairs than ours does.
     """
     sizes, prefix = g.sizes, g.prefix
     width, own = sizes.width, sizes.head_width
@@ -131,9 +131,9 @@ def attention(
         )
         n_rows = total if fused else count * own
         buffer = g.buffer(name, count * own, heads=count)
-        order = RopePermutation(own, own) if paired and name != "value" else None
-        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows, order)
-        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows, order)))
+        moved = None if name == "value" else order
+        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows, moved)
+        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows, moved)))
         start += count * own
     for name in ("query", "key"):
         _norm_heads(g, name, f"{prefix}attn_{name[0]}_norm", counts[name])
@@ -212,13 +212,13 @@ def layer(
     sections: RopeSections | None = None,
     *,
     spans: bool = False,
-    paired: bool = False,
+    order: RowOrder | None = None,
     blocks: str = "v.blk.",
 ) -> None:
-    """A pre-normed layer as a stage. `spans`, `paired`: as `attention` has them. `blocks`: how names begin."""
+    """A pre-normed layer as a stage. `spans`, `order`: as `attention` has them. `blocks`: how names begin."""
     g.stage(f"blk.{number}", f"{blocks}{number}.")
     norm(g, f"{g.prefix}ln1")
-    _add_scaled(g, "ls1", lambda out: attention(g, rope, sections, out=out, spans=spans, paired=paired))
+    _add_scaled(g, "ls1", lambda out: attention(g, rope, sections, out=out, spans=spans, order=order))
     norm(g, f"{g.prefix}ln2")
     _add_scaled(g, "ls2", lambda out: feed_forward(g, activation, out))
 

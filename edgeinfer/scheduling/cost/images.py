@@ -18,20 +18,20 @@ from edgeinfer.scheduling.machine.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class EncoderWork:
-    """The work of an encoder: `trunk` for each of its tokens, `projection` for each row.
+    """The work of an encoder's graphs: of the stem and the trunk for each patch, of the projection for each row."""
 
-    `stem`: the work of a graph before the trunk, and its tokens for each of the trunk; None without.
-    """
-
-    trunk: ModelWork
-    projection: ModelWork
-    stem: tuple[ModelWork, int] | None = None
+    encoder: Encoder
+    graphs: tuple[ModelWork, ...]
 
     @classmethod
     def of(cls, encoder: Encoder, tensors: Mapping[str, TensorInfo]) -> EncoderWork:
         """The work that a header describes."""
-        stem = None if encoder.stem is None else (work_of(encoder.stem.graph, tensors), encoder.stem.per_token)
-        return cls(work_of(encoder.trunk, tensors), work_of(encoder.projection, tensors), stem)
+        return cls(encoder, tuple(work_of(graph, tensors) for graph in encoder.graphs))
+
+    @property
+    def trunk(self) -> ModelWork:
+        """The work of the trunk."""
+        return self.graphs[0 if self.encoder.stem is None else 1]
 
     def seconds(self, profile: Profile, plan: MediaPlan) -> float:
         """Seconds of encoding an image or a sound on a machine's CPU."""
@@ -40,12 +40,17 @@ class EncoderWork:
         for tile in plan.tiles:
             sizes = tile.grid[0] * tile.grid[1], tile.n_rows
             if sizes not in by_size:
-                works = zip((self.trunk, self.projection), sizes, strict=True)
+                works = zip(self.graphs, self._n_tokens(*sizes), strict=True)
                 by_size[sizes] = sum(_pass_s(profile, work, n_tokens) for work, n_tokens in works)
-                if self.stem is not None:
-                    by_size[sizes] += _pass_s(profile, self.stem[0], self.stem[1] * sizes[0])
             total += by_size[sizes]
         return total
+
+    def _n_tokens(self, n_patches: int, n_rows: int) -> tuple[int, ...]:
+        """The tokens of each graph for a tile."""
+        stem, second = self.encoder.stem, self.encoder.second
+        before = () if stem is None else (stem.per_token * n_patches,)
+        between = () if second is None else (second.n_tokens(n_patches),)
+        return *before, n_patches, *between, n_rows
 
 
 def _pass_s(profile: Profile, work: ModelWork, n_tokens: int) -> float:
