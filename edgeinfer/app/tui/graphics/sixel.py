@@ -41,11 +41,11 @@ def sixel_widget(picture: Preview, columns: int, rows: int) -> Widget:
 def _without_terminal(cell: tuple[int, int]) -> Iterator[None]:
     stdout, kept = sys.__stdout__, {name: os.environ.get(name) for name in _SIZE_VARIABLES}
     os.environ.update(zip(_SIZE_VARIABLES, map(str, cell), strict=True))
-    sys.__stdout__ = io.StringIO()  # type: ignore[misc]
+    vars(sys)["__stdout__"] = io.StringIO()
     try:
         yield
     finally:
-        sys.__stdout__ = stdout  # type: ignore[misc]
+        vars(sys)["__stdout__"] = stdout
         for name, value in kept.items():
             if value is None:
                 del os.environ[name]
