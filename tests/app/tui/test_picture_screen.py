@@ -1,4 +1,4 @@
-"""One image alone: opened by a key or a click, as large as there is room, in half blocks where there is nothing better."""
+"""One image alone: opened by a key or a click, as large as there is room; half blocks where nothing better is there."""
 
 from __future__ import annotations
 
