@@ -18,8 +18,8 @@ from edgeinfer.app.plain_text import counted
 from edgeinfer.app.sessions.chat import BranchPlace
 from edgeinfer.app.sessions.kept_images import KeptImage
 from edgeinfer.app.sessions.records import Attachment, Figures, KeptMedium, KeptMessage
+from edgeinfer.app.tui.actions.picturing import PicturingActions
 from edgeinfer.app.tui.engine_messages import ImagesRead, PromptRead
-from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import shown_keys
 from edgeinfer.app.tui.widgets.chat_bars import MeterFigures
 from edgeinfer.app.tui.widgets.entries import WRITING, AnswerEntry, ChatEntry, QuestionEntry
@@ -66,7 +66,7 @@ BETWEEN_S = 0.5
 NO_MODEL = "No model is open. Ctrl+L shows the models that are here and fetches others."
 
 
-class ShowingActions(ChatParts):
+class ShowingActions(PicturingActions):
     """Mixin of the chat screen: displays the branch, the title, the context and the meters."""
 
     _named_prompt: tuple[str, str] | None = None
@@ -74,7 +74,7 @@ class ShowingActions(ChatParts):
 
     def question_entry(self, message: KeptMessage) -> QuestionEntry:
         """Build the transcript entry of a question."""
-        return QuestionEntry(message.number, message.text, message.attachments, self.medium_tokens)
+        return QuestionEntry(message.number, message.text, message.attachments, self.medium_tokens, self.previews)
 
     def image_tokens(self, image: KeptImage) -> int | None:
         """The tokens of an image, or None while no model is open that reads images. Callable from any thread."""

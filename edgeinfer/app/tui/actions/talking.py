@@ -99,6 +99,8 @@ class Talking(Switching, AnsweringActions):
         shown = find_option(name).unset if value in (None, ()) else value
         later = text and needs_reload(name)
         self.look_at_context()
+        if text and name == "previews":
+            self.redraw_previews()
         return f"{name}: {shown}{', once the model is reloaded with /model' if later else ''}"
 
     def change_modules(self, argument: str) -> str:

@@ -56,6 +56,7 @@ class ChatScreen(Talking, Copying):
 
     async def on_mount(self) -> None:
         """Carry out the command line before any key arrives; the engine begins after the first draw."""
+        self.begin_picturing()
         self.show_title()
         self.state.autosave.failed = self.tell_unsaved
         self.open_model()

@@ -48,7 +48,7 @@ class Chips(Static, can_focus=True):
         Binding("left", "choose(-1)", "Previous", id="chips.previous", show=False),
         Binding("right", "choose(1)", "Next", id="chips.next", show=False),
         Binding("delete,backspace,ctrl+x", "drop", "Remove", id="chips.remove"),
-        Binding("enter", "unpack", "Into the text", id="chips.unpack", show=False),
+        Binding("enter", "unpack", "Into the text, or show", id="chips.unpack", show=False),
     ]
 
     class Changed(Message):
@@ -64,6 +64,13 @@ class Chips(Static, can_focus=True):
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
+
+    class Viewed(Message):
+        """An attached image should be shown alone."""
+
+        def __init__(self, attachment: Attachment) -> None:
+            super().__init__()
+            self.attachment = attachment
 
     class Left(Message):
         """The last chip was removed, so the focus must move elsewhere."""
@@ -207,11 +214,13 @@ class Chips(Static, can_focus=True):
             self.remove_item(self._held.items[self._chosen])
 
     def action_unpack(self) -> None:
-        """Move the selected pasted text into the draft."""
+        """Move the selected pasted text into the draft; show the selected image alone."""
         item = self._held.items[self._chosen] if self._held.items else None
         if item is not None and item.origin == "pasted":
             self.remove_item(item)
             self.post_message(self.Unpacked(item.attachments[0].text))
+        elif item is not None and len(item.attachments) == 1 and item.attachments[0].image is not None:
+            self.post_message(self.Viewed(item.attachments[0]))
 
     def on_resize(self) -> None:
         self._draw()
