@@ -1,7 +1,7 @@
-"""Whether a model on this machine reads images: its projector file, as its header says.
+"""Whether a model on this machine reads images: its projector, as headers say.
 
 In: a model's path, and where the store has it from. Out: `OwnProjector`, None for models of text alone. Reads no
-weights, and nothing of the model itself.
+weights; of the model itself only what tells whether it has its projector in its own file.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.model_projectors import projectors_of
-from edgeinfer.models.projector_file import open_projector
-from edgeinfer.models.projectors import TYPE_KEYS
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.model_projectors import may_hold_projector, projectors_of
+from edgeinfer.models.projector_file import OF_IMAGES, encoder_of, open_projector
+from edgeinfer.models.projectors import type_of
 from edgeinfer.text_values import size_text
 
 
 @dataclass(frozen=True, slots=True)
 class OwnProjector:
-    """The projector of a model. `kind`: its type, "" if unknown; `why_not`: why it cannot be used, "" if it can."""
+    """The projector of a model, of `nbytes`. `kind`: its type, "" if unknown.
+
+    `why_not`: why it cannot be used, "" if it can; `is_inner`: it is in the model's own file.
+    """
 
     path: Path
     nbytes: int
     kind: str
     why_not: str = ""
+    is_inner: bool = False
 
     @property
     def reads_images(self) -> bool:
@@ -34,7 +39,8 @@ class OwnProjector:
     def text(self) -> str:
         """What it is, for people."""
         known = f"{self.kind}, " if self.kind else ""
-        said = f"{self.path.name} ({known}{size_text(self.nbytes)})"
+        named = "the projector in its own file" if self.is_inner else self.path.name
+        said = f"{named} ({known}{size_text(self.nbytes)})"
         return f"with {said}" if self.reads_images else f"not with {said}: {self.why_not}"
 
 
@@ -46,17 +52,32 @@ def own_projector(path: Path, source: str = "") -> OwnProjector | None:
         if seen.reads_images:
             return seen
         found = found or seen
-    return found
+    return found or (_inner(path) if may_hold_projector(path) else None)
 
 
 def _seen(path: Path) -> OwnProjector:
     try:
         nbytes = path.stat().st_size
         with open_projector(path) as projector:
-            metadata = projector.file.metadata
-            kind = next((metadata.text(key) for key in TYPE_KEYS if key in metadata), "")
-            return OwnProjector(path, nbytes, kind)
+            return OwnProjector(path, nbytes, projector.facts.kind)
     except EdgeInferError as reason:
         return OwnProjector(path, nbytes, "", str(reason))
     except OSError as reason:
         return OwnProjector(path, 0, "", f"it cannot be read: {reason.strerror or reason}")
+
+
+def _inner(path: Path) -> OwnProjector | None:
+    """The projector in a model's own file, if it has one."""
+    try:
+        with GGUFFile.open(path) as file:
+            kind, tensors = type_of(file.metadata), file.tensors
+            if kind is None:
+                return None
+            nbytes = sum(info.nbytes for name, info in tensors.items() if name.startswith(OF_IMAGES))
+            try:
+                encoder_of(file.metadata, tensors)
+            except EdgeInferError as reason:
+                return OwnProjector(path, nbytes, kind, str(reason), is_inner=True)
+            return OwnProjector(path, nbytes, kind, is_inner=True)
+    except EdgeInferError:
+        return None

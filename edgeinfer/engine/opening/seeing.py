@@ -18,7 +18,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.gguf import GGUFFile, Header
 from edgeinfer.models.load import spec_of
-from edgeinfer.models.model_projectors import projectors_of
+from edgeinfer.models.model_projectors import may_hold_projector, projectors_of
 from edgeinfer.models.projector_file import ProjectorFacts, facts_of, has_projector, open_projector
 
 Opened = TypeVar("Opened")
@@ -115,6 +115,9 @@ def may_see(path: Path, load: LoadOptions, source: str = "") -> bool:
 
 
 def _has_inner(path: Path) -> bool:
+    """Whether a model's file has its projector in it. Lists ask this of many models: most are not read for it."""
+    if not may_hold_projector(path):
+        return False
     try:
         with GGUFFile.open(path) as file:
             return has_projector(file.metadata)
