@@ -39,6 +39,8 @@ NUMBERS: Mapping[str, str] = {
 WHOLE: Mapping[str, str] = {name: name for name in ("top_k", "seed", "max_tokens", "max_thought_tokens")}
 THINKING, EFFORT = "enable_thinking", "reasoning_effort"
 LORA = "lora"
+LONGEST_PATH = 4096
+"""Characters; a longer text is base64 without its head."""
 IMAGES = "images"
 """Paths or data URLs of images that stand before a question."""
 KEYS = (*CONTENTS, IMAGES, "id", "system", "stop", THINKING, EFFORT, LORA, *NUMBERS, *WHOLE)
@@ -138,12 +140,14 @@ def _part(part: object, folder: Path) -> object:
 
 
 def _image(source: str, folder: Path) -> str | bytes:
-    """The path of an image, or its bytes in a data URL. Raises BadImage."""
+    """The path of an image, the same from whatever folder, or its bytes in a data URL. Raises BadImage."""
     if is_data_url(source):
         return data_of_url(source)
-    if source.lower().startswith(("http://", "https://")):
-        raise BadImage(f"{source} would have to be fetched; download the image and give its path")
-    return str(folder / user_path(source))
+    if len(source) > LONGEST_PATH:
+        raise BadImage(f"{source[:20]}… is no path; before base64 stands data:image/png;base64,")
+    if "://" in source:
+        raise BadImage(f"{source} is an address, and nothing is fetched; give the path of a file")
+    return str((folder / user_path(source)).absolute())
 
 
 def _options(found: Mapping[str, object]) -> Options:

@@ -31,6 +31,8 @@ from edgeinfer.models.images.resizing import Pixels
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
+LONGEST_SHOWN = 1000
+"""Characters of paths in messages; what is longer is none."""
 ImageSource = Union["Image", str, os.PathLike[str], bytes, bytearray, memoryview, Pixels, "PillowImage"]
 
 
@@ -108,7 +110,8 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as reason:  # ValueError: a zero in a path
-        raise BadImage(f"{path} cannot be read: {getattr(reason, 'strerror', None) or reason}") from None
+        shown = str(path) if len(str(path)) <= LONGEST_SHOWN else f"{str(path)[:40]}…"  # base64, taken for a path
+        raise BadImage(f"{shown} cannot be read: {getattr(reason, 'strerror', None) or reason}") from None
 
 
 def _rgb_array(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]], name: str) -> Pixels:

@@ -167,6 +167,12 @@ def test_what_is_no_image_is_refused(value: object, told: str) -> None:
         Image.of(value)  # type: ignore[arg-type]
 
 
+def test_base64_that_is_taken_for_a_path_is_not_repeated_whole() -> None:
+    with pytest.raises(BadImage, match="cannot be read") as refused:
+        Image.of("iVBORw0KGgo" * 10_000)
+    assert len(str(refused.value)) < 200
+
+
 def test_without_pillow_files_are_refused_and_arrays_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encoded(PIL.Image.fromarray(noise()))
     monkeypatch.setitem(sys.modules, "PIL", None)
