@@ -362,7 +362,9 @@ def test_a_projector_file_that_the_command_names_is_the_default_models(folder: P
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
         with httpx.Client(base_url=str(ready["url"]), timeout=60) as http:
-            found = {each["id"]: each["architecture"]["input_modalities"] for each in http.get("/models").json()["data"]}
+            found = {
+                each["id"]: each["architecture"]["input_modalities"] for each in http.get("/models").json()["data"]
+            }
             assert found == {"seeing": ["text", "image"], "blind": ["text"]}
             body = {"model": "blind", "prompt": "the", "max_tokens": 4}
             assert http.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 4

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import BadGGUF, BadSetting, EdgeInferError, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.gguf import GGUFFile, Header
@@ -23,6 +23,8 @@ from edgeinfer.models.projector_file import ProjectorFacts, facts_of, has_projec
 
 Opened = TypeVar("Opened")
 
+USUAL_IMAGE = (448, 448)
+"""The image by which is seen what a projector's rows are like."""
 SEEING = ("cpu", "reference")
 """Devices that take rows of images."""
 
@@ -84,9 +86,11 @@ def _first(
     if load.mmproj not in ("auto", "off"):
         if why:
             raise BadSetting(f"images need {why}; leave --mmproj out or change that")
-        return opened(Path(load.mmproj).expanduser()), ()
+        return opened(_named(Path(load.mmproj).expanduser())), ()
     reasons: list[str] = []
-    for beside in () if why or load.mmproj == "off" else projectors_of(path, source):
+    for beside in () if load.mmproj == "off" else projectors_of(path, source):
+        if why:
+            return None, (f"images are not read with {beside.name}: that takes {why}",)
         try:
             return opened(beside), ()
         except EdgeInferError as reason:
@@ -94,12 +98,28 @@ def _first(
     return None, tuple(reasons[:1])
 
 
+def _named(path: Path) -> Path:
+    """A projector file that options name. Raises ModelNotFound, BadGGUF."""
+    if not path.is_file():
+        raise ModelNotFound(f"{path} does not exist; mmproj is auto, off, or a projector file (mmproj-….gguf)")
+    with GGUFFile.open(path) as file:
+        if not has_projector(file.metadata):
+            architecture = file.metadata.text("general.architecture", "")[:80]
+            raise BadGGUF(
+                f"{path.name} is no projector file: its architecture is {architecture!r}; give the mmproj-….gguf that "
+                "was published with the model"
+            )
+    return path
+
+
 def _inner(
     path: Path, load: LoadOptions, header: GGUFFile | Header, opened: Callable[[Path], Opened]
 ) -> tuple[Opened | None, tuple[str, ...]]:
     """The same for a projector in a model's own file."""
-    if load.mmproj == "off" or _why_not(load) or not has_projector(header.metadata):
+    if load.mmproj == "off" or not has_projector(header.metadata):
         return None, ()
+    if why := _why_not(load):
+        return None, (f"images are not read with the projector in {path.name}: that takes {why}",)
     try:
         return opened(path), ()
     except EdgeInferError as reason:
@@ -148,10 +168,16 @@ def _together(path: Path, load: LoadOptions, beside: Path) -> Subject:
 
 
 def require_partner(projector: ProjectorFacts, spec: ModelSpec | None) -> None:
-    """Raises BadSetting if a projector's rows are not as wide as the model's."""
+    """Raises BadSetting if a projector's rows are not as wide as the model's, or have positions that it lacks."""
     width = 0 if spec is None else spec.inputs.row_width
     if projector.encoder.width != width:
         raise BadSetting(
             f"{projector.file_name} makes rows of {projector.encoder.width} numbers, and the model reads rows of "
             f"{width}: it belongs to another model; give the projector of this one (--mmproj)"
+        )
+    has_axes = any(tile.axes is not None for tile in projector.encoder.plan(USUAL_IMAGE).tiles)
+    if spec is not None and has_axes and not spec.inputs.axes:
+        raise BadSetting(
+            f"{projector.file_name} gives three positions to each row, and the model has one a token: it belongs to "
+            "another model; give the projector of this one (--mmproj)"
         )
