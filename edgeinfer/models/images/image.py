@@ -69,6 +69,8 @@ class Image:
         if isinstance(value, np.ndarray):
             return cls._of_pixels(_rgb_array(value, name or "image"), name or "image")
         if isinstance(value, (str, os.PathLike)):
+            if "://" in str(value) or str(value)[:5].lower() == "data:":
+                raise BadImage(f"{str(value)[:60]} is an address, and nothing is fetched; give a path, or the bytes")
             path = Path(value)
             return cls._of_file(_read(path), name or path.name)
         pillow = sys.modules.get("PIL.Image")

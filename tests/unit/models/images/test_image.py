@@ -159,6 +159,8 @@ def test_arrays_of_one_and_four_channels() -> None:
         ),
         (PIL.Image.new("1", (10_000, 10_000)), "100 million"),
         (7, "int is no image: give a path, bytes"),
+        ("https://a.org/b.png", "https://a.org/b.png is an address, and nothing is fetched; give a path"),
+        (f"data:image/png;base64,{'A' * 10_000}", "data:image/png;base64,A{38} is an address"),
         (None, "NoneType is no image"),
     ],
 )
