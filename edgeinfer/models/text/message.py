@@ -87,7 +87,9 @@ def _require_read(parts: Sequence[Mapping[str, object]]) -> None:
     """Raises BadSetting for a part that would be left out of the prompt."""
     unread = next((part["type"] for part in parts if part.get("type") in _UNREAD), None)
     if unread in _IMAGES:
-        raise BadSetting(f'an image is {{"type": "image", "image": a path or bytes}}, not a part of the type {unread!r}')
+        raise BadSetting(
+            f'an image is {{"type": "image", "image": a path or bytes}}, not a part of the type {unread!r}'
+        )
     if unread is not None:
         raise BadSetting(f"a part of a message has the type {unread!r}, which is not read; leave it out")
 

@@ -15,7 +15,7 @@ from edgeinfer.app.cli import main
 from edgeinfer.models.store import ModelStore
 from edgeinfer.text_values import size_text
 from tests.golden.goldens import DATA
-from tests.unit.models.gguf.test_inner_projectors import together
+from tests.joined_models import together
 
 MODEL, PROJECTOR = DATA / "vision" / "idefics3.gguf", DATA / "vision" / "mmproj-idefics3.gguf"
 SIZE = size_text(PROJECTOR.stat().st_size)

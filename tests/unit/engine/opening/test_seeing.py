@@ -13,7 +13,7 @@ from edgeinfer.engine.opening.seeing import may_see, open_seeing
 from edgeinfer.errors import BadGGUF, BadSetting, EdgeInferError, ModelNotFound
 from edgeinfer.load_options import LoadOptions
 from tests.golden.goldens import DATA
-from tests.unit.models.gguf.test_inner_projectors import together
+from tests.joined_models import together
 
 LOAD = LoadOptions(device="reference")
 
