@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import threading
 import time
@@ -350,24 +349,6 @@ def test_pulling_is_stopped(stocked: Running, monkeypatch: pytest.MonkeyPatch) -
         heard.wait("someone/model:Q4_0", "download_failed")
         assert is_stopped.wait(20)
         assert "someone/model:Q4_0" not in statuses(stocked)
-
-
-def test_a_projector_file_that_the_command_names_is_the_default_models(folder: Path) -> None:
-    (folder / "home" / "models").mkdir(parents=True)
-    shutil.copy(folder / "two.gguf", folder / "home" / "models" / "blind.gguf")
-    shutil.copy(DATA / "vision" / "mmproj-idefics3.gguf", folder / "eyes.gguf")
-    seeing = shutil.copy(DATA / "vision" / "idefics3.gguf", folder / "seeing.gguf")
-    command = [*OPEN, "-m", str(seeing), "--mmproj", str(folder / "eyes.gguf"), "--models-memory", "90%"]
-    with started(command, EDGEINFER_HOME=str(folder / "home")) as process:
-        assert process.stdout is not None
-        ready = json.loads(process.stdout.readline())
-        with httpx.Client(base_url=str(ready["url"]), timeout=60) as http:
-            found = {
-                each["id"]: each["architecture"]["input_modalities"] for each in http.get("/models").json()["data"]
-            }
-            assert found == {"seeing": ["text", "image"], "blind": ["text"]}
-            body = {"model": "blind", "prompt": "the", "max_tokens": 4}
-            assert http.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 4
 
 
 def test_the_command_serves_presets(folder: Path) -> None:
