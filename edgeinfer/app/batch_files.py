@@ -42,6 +42,8 @@ THINKING, EFFORT = "enable_thinking", "reasoning_effort"
 LORA = "lora"
 IMAGES, SOUNDS = "images", "sounds"
 """Paths or data URLs of images and sounds that stand before a question."""
+LONGEST_PATH = 4096
+"""Characters; a longer text is base64 without its head."""
 KEYS = (*CONTENTS, IMAGES, SOUNDS, "id", "system", "stop", THINKING, EFFORT, LORA, *NUMBERS, *WHOLE)
 
 
@@ -149,12 +151,14 @@ def _part(part: object, folder: Path) -> object:
 
 
 def _image(source: str, folder: Path) -> str | bytes:
-    """The path of an image, or its bytes in a data URL. Raises BadImage."""
+    """The path of an image, the same from whatever folder, or its bytes in a data URL. Raises BadImage."""
     if is_data_url(source):
         return data_of_url(source)
-    if source.lower().startswith(("http://", "https://")):
-        raise BadImage(f"{source} would have to be fetched; download the image and give its path")
-    return str(folder / user_path(source))
+    if len(source) > LONGEST_PATH:
+        raise BadImage(f"{source[:20]}… is no path; before base64 stands data:image/png;base64,")
+    if "://" in source:
+        raise BadImage(f"{source} is an address, and nothing is fetched; give the path of a file")
+    return str((folder / user_path(source)).absolute())
 
 
 def _sound_of(part: Mapping[str, object], folder: Path) -> str | bytes:
@@ -171,9 +175,11 @@ def _sound(source: str, folder: Path) -> str | bytes:
     """The path of a sound, or its bytes in a data URL. Raises BadSound."""
     if is_data_url(source):
         return data_of_sound(source)
-    if source.lower().startswith(("http://", "https://")):
-        raise BadSound(f"{source} would have to be fetched; download the sound and give its path")
-    return str(folder / user_path(source))
+    if len(source) > LONGEST_PATH:
+        raise BadSound(f"{source[:20]}… is no path; before base64 stands data:audio/wav;base64,")
+    if "://" in source:
+        raise BadSound(f"{source} is an address, and nothing is fetched; give the path of a file")
+    return str((folder / user_path(source)).absolute())
 
 
 def _options(found: Mapping[str, object]) -> Options:

@@ -123,6 +123,21 @@ def test_a_large_image_is_made_smaller(page: Any, tmp_path: Path) -> None:
     assert np.abs(shown - pixels[::10, ::10]).mean() < 25
 
 
+def test_an_image_with_many_details_is_made_smaller_still(page: Any, tmp_path: Path) -> None:
+    from PIL import Image
+
+    bodies = recorded(page, {"content": "Seen."})
+    noise = np.random.default_rng(0).integers(0, 256, (1536, 1536, 3), np.uint8)
+    (tmp_path / "noise.png").write_bytes(file_of(noise))
+    page.set_input_files("#attached", tmp_path / "noise.png")
+    page.wait_for_selector(".chip img")
+    ask(page, "")
+    data = base64.b64decode(bodies[0]["messages"][0]["content"][0]["image_url"]["url"].partition(",")[2])
+    assert 200_000 < len(data) <= 900_000
+    with Image.open(io.BytesIO(data)) as image:
+        assert 500 < image.size[0] == image.size[1] < 1536
+
+
 def test_images_stay_with_a_chat_and_its_file(page: Any, photo: Path) -> None:
     recorded(page, {"content": "Seen."})
     page.set_input_files("#attached", photo)

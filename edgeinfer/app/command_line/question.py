@@ -101,10 +101,17 @@ def _text(data: bytes, path: Path | None, option: str) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         if path is None:
-            raise EdgeInferError(f"{STDIN} is not UTF-8 at byte {error.start}; convert it to UTF-8 first") from None
-        takes = "text files, images and sounds" if option == "--file" else "text files"
+            told = f"{STDIN} is not UTF-8 at byte {error.start}, and no image ({_images()}) or sound"
+            raise EdgeInferError(f"{told}; convert it first") from None
+        takes = f"text files, images ({_images()}) and sounds" if option == "--file" else "text files"
         raise EdgeInferError(f"{path} is not UTF-8 text; {option} takes {takes}") from None
     return text if path is None else text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _images() -> str:
+    from edgeinfer.models.images.decoding import READABLE
+
+    return READABLE
 
 
 def _bytes(path: Path) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.plain_text import counted, harmless, seconds_text
+from edgeinfer.errors import EdgeInferError
 from edgeinfer.scheduling.cost.images import EncoderWork
 from edgeinfer.scheduling.machine.profile import CPU
 from edgeinfer.scheduling.workers.shared_rates import with_cores
@@ -34,7 +35,8 @@ class PlannedImages:
     """What an image of WIDTH x HEIGHT takes.
 
     encoder_bytes      weights of the encoder in memory
-    n_tiles, n_rows    tiles that are encoded, and tokens that the image takes in a prompt
+    n_tiles, n_rows    tiles that are encoded, and rows that they become
+    n_tokens           tokens that the image takes in a prompt: its rows, and texts around them
     encode_s           seconds of encoding it, once per conversation; None where the machine was not measured
     read_s             seconds of reading its tokens
     refused            why images cannot be read, "" if they can
@@ -44,6 +46,7 @@ class PlannedImages:
     encoder_bytes: int = 0
     n_tiles: int = 0
     n_rows: int = 0
+    n_tokens: int = 0
     encode_s: float | None = None
     read_s: float | None = None
     refused: str = ""
@@ -55,7 +58,7 @@ class PlannedImages:
             return f"images    {self.refused}"
         return (
             f"images    {projector_text(self.projector, self.encoder_bytes)}; {WIDTH}x{HEIGHT}: "
-            f"{counted(self.n_tiles, 'tile')}, {self.n_rows} tokens{spent_text(self.encode_s, self.read_s)}"
+            f"{counted(self.n_tiles, 'tile')}, {self.n_tokens} tokens{spent_text(self.encode_s, self.read_s)}"
         )
 
     @property
@@ -70,6 +73,7 @@ class PlannedImages:
             "height": HEIGHT,
             "n_tiles": self.n_tiles,
             "n_rows": self.n_rows,
+            "n_tokens": self.n_tokens,
             "encode_s": self.encode_s,
             "read_s": self.read_s,
             "refused": self.refused or None,
@@ -91,10 +95,14 @@ def spent_text(encode_s: float | None, read_s: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FoundProjector:
-    """The projector of a model. `unread`: why images cannot be read, though a file beside the model looks like one."""
+    """The projector of a model. `unread`: why images cannot be read, though a file beside the model looks like one.
+
+    `n_around`: tokens of the texts around the rows of an image of WIDTH x HEIGHT.
+    """
 
     facts: ProjectorFacts | None = None
     unread: str = ""
+    n_around: int = 0
 
 
 NO_PROJECTOR = FoundProjector()
@@ -108,10 +116,23 @@ def found_projector(file: GGUFFile, local: LocalModel, settings: Settings) -> tu
     from edgeinfer.engine.opening.seeing import projector_facts
 
     facts, notices = projector_facts(local.path, file, settings.load, local.source)
-    found = FoundProjector(facts, notices[0].removeprefix("images ") if notices else "")
+    n_around = 0 if facts is None else _n_around(facts, file)
+    found = FoundProjector(facts, notices[0].removeprefix("images ") if notices else "", n_around)
     if facts is None or settings.load.device != "auto":
         return found, settings
     return found, replace(settings, load=replace(settings.load, device=CPU))
+
+
+def _n_around(projector: ProjectorFacts, file: GGUFFile) -> int:
+    """Tokens of the texts that stand around an image's rows; none where the model's tokenizer is not known."""
+    from edgeinfer.models.text import Tokenizer
+
+    texts = [part for part in projector.encoder.plan((HEIGHT, WIDTH)).parts if isinstance(part, str)]
+    try:
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+    except EdgeInferError:
+        return 0
+    return sum(len(tokenizer.encode(text, add_special=False, parse_special=True)) for text in texts)
 
 
 def planned_images(projector: FoundProjector, need: MemoryNeed, planned: Planned | None) -> PlannedImages | None:
@@ -128,14 +149,16 @@ def planned_images(projector: FoundProjector, need: MemoryNeed, planned: Planned
         devices = ", ".join(planned.decode.placement.devices)
         return PlannedImages(facts, refused=f"are read on the cpu alone, not with {devices} (--schedule cpu)")
     plan = facts.encoder.plan((HEIGHT, WIDTH))
-    sizes = need.encoder_bytes, len(plan.tiles), plan.n_rows
+    sizes = need.encoder_bytes, len(plan.tiles), plan.n_rows, plan.n_rows + projector.n_around
     if planned is None:
         return PlannedImages(facts, *sizes)
-    return PlannedImages(facts, *sizes, *seconds_of(facts, facts.encoder, plan, planned))
+    return PlannedImages(facts, *sizes, *seconds_of(facts, facts.encoder, plan, sizes[-1], planned))
 
 
-def seconds_of(facts: ProjectorFacts, encoder: Encoder, plan: MediaPlan, planned: Planned) -> tuple[float, float]:
+def seconds_of(
+    facts: ProjectorFacts, encoder: Encoder, plan: MediaPlan, n_tokens: int, planned: Planned
+) -> tuple[float, float]:
     """Seconds of encoding an image or a sound, and of reading its tokens."""
     machine = planned.profile if planned.cores is None else with_cores(planned.profile, planned.cores.prefill.cores)
     encode_s = EncoderWork.of(encoder, facts.tensors).seconds(machine, plan) / planned.duty
-    return encode_s, plan.n_rows / planned.prefill_tok_s
+    return encode_s, n_tokens / planned.prefill_tok_s

@@ -80,4 +80,4 @@ def planned_sound(projector: FoundProjector, need: MemoryNeed, planned: Planned 
     sizes = need.encoder_bytes, len(plan.tiles), plan.n_rows
     if planned is None:
         return PlannedSound(facts, *sizes)
-    return PlannedSound(facts, *sizes, *seconds_of(facts, encoder, plan, planned))
+    return PlannedSound(facts, *sizes, *seconds_of(facts, encoder, plan, plan.n_rows, planned))

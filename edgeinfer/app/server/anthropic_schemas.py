@@ -270,7 +270,7 @@ def _text(block: ContentBlock, place: str) -> str:
     if block.type == "text":
         raise APIError(400, f"{place} has no text", param=place)
     if block.type == "image":
-        raise APIError(400, f"{place} is an image; they stand in turns of the user, and in results", param=place)
+        raise APIError(400, f"{place} is an image; images stand in turns of the user, and in results", param=place)
     raise APIError(400, f"{place} is {block.type!r}; edgeinfer reads text, images, calls and results", param=place)
 
 

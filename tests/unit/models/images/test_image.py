@@ -159,12 +159,20 @@ def test_arrays_of_one_and_four_channels() -> None:
         ),
         (PIL.Image.new("1", (10_000, 10_000)), "100 million"),
         (7, "int is no image: give a path, bytes"),
+        ("https://a.org/b.png", "https://a.org/b.png is an address, and nothing is fetched; give a path"),
+        (f"data:image/png;base64,{'A' * 10_000}", "data:image/png;base64,A{38} is an address"),
         (None, "NoneType is no image"),
     ],
 )
 def test_what_is_no_image_is_refused(value: object, told: str) -> None:
     with pytest.raises(BadImage, match=told):
         Image.of(value)  # type: ignore[arg-type]
+
+
+def test_base64_that_is_taken_for_a_path_is_not_repeated_whole() -> None:
+    with pytest.raises(BadImage, match="cannot be read") as refused:
+        Image.of("iVBORw0KGgo" * 10_000)
+    assert len(str(refused.value)) < 200
 
 
 def test_without_pillow_files_are_refused_and_arrays_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
