@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import edgeinfer
 from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.prompt_images import MARK
 from edgeinfer.engine.requests.sampling import SamplingSettings
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def properties(model: PooledModel, options: ServerOptions, defaults: Options) ->
         "total_slots": options.parallel,
         **router_record(options),
         "modalities": modalities(reads_images=facts.reads_images),
+        "media_marker": MARK,
         "model_alias": model.name,
         "model_path": model.path.name,
         "chat_template": next(iter(prompts.template.sources.values()), ""),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, LateRows
+from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, LateRows, Piece
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.models.images.image import Image, ImageSource
 from edgeinfer.models.text import Message
@@ -203,7 +203,7 @@ def with_rows(
     pieces_of = (piece for image in images for piece in sight.named(image).pieces())
     known = {piece.names[0]: piece for piece in pieces_of if not isinstance(piece, str)}
     tiles = [known[token] for token in prompt if token in known]
-    rows = (replace(each, whole=each.whole and sees_whole) for each in sight.rows(tiles, progress))
+    rows = _rows_of(tiles, sight, progress, sees_whole=sees_whole)
     pieces: list[int | LateRows] = []
     at = 0
     while at < len(prompt):
@@ -211,3 +211,18 @@ def with_rows(
         pieces.append(prompt[at] if tile is None else next(rows))
         at += 1 if tile is None else tile.plan.n_rows
     return pieces
+
+
+def _rows_of(tiles: Sequence[NamedTile], sight: Sight, progress: Progress, *, sees_whole: bool) -> Iterator[LateRows]:
+    return (replace(each, whole=each.whole and sees_whole) for each in sight.rows(tiles, progress))
+
+
+def with_late_rows(
+    pieces: Sequence[Piece | NamedTile], sight: Sight | None, progress: Progress, *, sees_whole: bool
+) -> list[Piece | LateRows]:
+    """Parts of a prompt with the rows of tiles in place of these. Raises as `Sight.rows`, UnsupportedModel."""
+    tiles = [piece for piece in pieces if isinstance(piece, NamedTile)]
+    if tiles and sight is None:
+        raise UnsupportedModel(SEES_NOTHING)
+    rows = iter(()) if sight is None else _rows_of(tiles, sight, progress, sees_whole=sees_whole)
+    return [next(rows) if isinstance(piece, NamedTile) else piece for piece in pieces]

@@ -27,7 +27,7 @@ from edgeinfer.engine.requests.conversation import (
     split_partial,
     whole,
 )
-from edgeinfer.engine.requests.image_prompts import SEES_NOTHING, Sight, images_of, with_rows
+from edgeinfer.engine.requests.image_prompts import SEES_NOTHING, NamedTile, Sight, images_of, with_late_rows, with_rows
 from edgeinfer.engine.requests.module_prompts import (
     Module,
     Named,
@@ -37,7 +37,7 @@ from edgeinfer.engine.requests.module_prompts import (
     marked,
     named_tokens,
 )
-from edgeinfer.engine.requests.prompt_rows import MixedPrompt, PromptRows
+from edgeinfer.engine.requests.prompt_rows import LateRows, MixedPrompt, Piece, PromptRows
 from edgeinfer.engine.requests.request import NO_SAMPLING, NO_VARIABLES, Options, Request, request_of
 from edgeinfer.engine.requests.told_chat import ChatOptions, ChatTeller, Known
 from edgeinfer.engine.requests.tool_use import ToolUse
@@ -47,7 +47,7 @@ from edgeinfer.models.images.image import Image
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.thought_formats import ThoughtFormat
 from edgeinfer.setting_values import Reuse
-from edgeinfer.steps import no_progress
+from edgeinfer.steps import Progress, no_progress
 
 MOST_NAMED = 3
 """Special tokens in a message that are named to the user."""
@@ -232,7 +232,7 @@ class Prompts:
         )
 
     def text(self, text: str | Sequence[PromptPiece], options: Options) -> Request:
-        """The request for a text to continue as it is, or for its tokens, possibly with rows or modules among them.
+        """The request for a text to continue as it is, or for its tokens; rows, tiles or modules may be among them.
 
         Special tokens spelled in the text become those tokens, unless the option `parse_special` is False. Raises
         BadSetting, UnknownKey; UnsupportedModel and ContextOverflow for rows that the model cannot take.
@@ -245,15 +245,12 @@ class Prompts:
                 prompt.pop()
         else:
             pieces = [piece for piece in text if not isinstance(piece, Module)]
-            prompt = self.checked([piece for piece in pieces if not isinstance(piece, PromptRows)])
+            prompt, mixed = self.pieces(pieces, options.get("progress", no_progress))
             placed += [piece for piece in text if isinstance(piece, Module)]
-            if len(prompt) < len(pieces):
-                if placed:
-                    raise BadSetting("a prompt can have rows of numbers or modules, not both")
-                mixed = MixedPrompt.of(pieces, self.inputs, self.n_context)
-                prompt = list(mixed.tokens)
-            elif len(pieces) < len(text):
-                prompt = [token for piece in text for token in named_tokens(piece)]
+            if mixed is not None and placed:
+                raise BadSetting("a prompt can have rows of numbers (or images) or modules, not both")
+            if len(pieces) < len(text):
+                prompt = named_tokens(text)
         start = self._n_before_text(prompt)
         prompt[start:start] = first
         return request_of(
@@ -267,6 +264,15 @@ class Prompts:
             modules=PlacedModules.of(prompt, placed),
             reuse=self._reuse(options),
         )
+
+    def pieces(self, pieces: Sequence[Piece | NamedTile], progress: Progress) -> tuple[list[int], MixedPrompt | None]:
+        """The tokens of a prompt, where rows have names; and the prompt itself if it has rows. Raises as `text`."""
+        found = with_late_rows(pieces, self.sight, progress, sees_whole=self.inputs.spans)
+        tokens = self.checked([piece for piece in found if not isinstance(piece, PromptRows | LateRows)])
+        if len(tokens) == len(found):
+            return tokens, None
+        mixed = MixedPrompt.of(found, self.inputs, self.n_context)
+        return list(mixed.tokens), mixed
 
     def _n_before_text(self, prompt: Sequence[int]) -> int:
         """How many tokens stand before every text."""

@@ -45,7 +45,8 @@ async def models(request: Request, reload: Annotated[str | None, Query(max_lengt
     seeing = await asyncio.to_thread(lambda: [state.reads_images(model) for model in listed])
     pulled = [_pulled(name, progress) for name, progress in state.downloads.progress.items()]
     records = [_record(model, state, reads_images=sees) for model, sees in zip(listed, seeing, strict=True)]
-    return {"object": "list", "data": records + pulled}
+    in_words = [_capabilities(model, reads_images=sees) for model, sees in zip(listed, seeing, strict=True)]
+    return {"object": "list", "data": records + pulled, "models": in_words}
 
 
 @ROUTER.post("/models", responses=ERROR_RESPONSES)
@@ -98,6 +99,12 @@ async def unload(body: ModelRequest, request: Request) -> Record:
     """Unload an idle model, which the next request for it loads again; or stop pulling one."""
     state = server_state(request)
     return {"success": await state.downloads.cancel(body.model) or await state.pool.unload(body.model)}
+
+
+def _capabilities(model: LocalModel, *, reads_images: bool) -> Record:
+    """What a model can do, where clients of llama-server look whether prompts may have images."""
+    found = ["completion", "multimodal"] if reads_images else ["completion"]
+    return {"name": model.name, "model": model.name, "capabilities": found}
 
 
 def _created(path: Path) -> int:
