@@ -22,7 +22,7 @@ import numpy as np
 
 from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.requests.image_prompts import NamedTile
+from edgeinfer.engine.requests.media_prompts import NamedTile
 from edgeinfer.engine.requests.prompt_rows import MixedPrompt, Piece
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.run.cached import CachedSequence

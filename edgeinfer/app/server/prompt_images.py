@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.message_contents import IMAGE, PlacedImage, embedded_image, placed_image
-from edgeinfer.engine.requests.image_prompts import NamedTile, PlacedImages
+from edgeinfer.engine.requests.media_prompts import NamedTile, PlacedMedia
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.request_images import RequestImages
@@ -55,7 +55,7 @@ class MarkedText:
         assert sight is not None or not self.images  # else the request was refused
         seen = [reader.read(image.address, image.place) for image in self.images]
         named = () if sight is None else tuple(map(sight.named, seen))
-        parts = PlacedImages(named, re.compile(re.escape(MARK))).split(self.text)
+        parts = PlacedMedia(named, re.compile(re.escape(MARK))).split(self.text)
         return [*_pieces(parts, llm.prompts.tokenizer, ends=ends)]
 
 

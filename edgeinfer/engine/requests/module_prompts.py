@@ -20,7 +20,7 @@ from types import MappingProxyType
 import numpy as np
 
 from edgeinfer.engine.requests.conversation import ASSISTANT
-from edgeinfer.engine.requests.image_prompts import NamedTile
+from edgeinfer.engine.requests.media_prompts import NamedTile
 from edgeinfer.engine.requests.prompt_rows import HASH_BITS, NUMBER_BITS, Piece, PromptRows
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message

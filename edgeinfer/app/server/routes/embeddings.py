@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgeinfer.app.server.request_images import RequestImages
     from edgeinfer.engine.embedding import Pooling
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.requests.image_prompts import NamedTile
+    from edgeinfer.engine.requests.media_prompts import NamedTile
     from edgeinfer.graph.step import Floats
     from edgeinfer.steps import Progress
 
