@@ -44,7 +44,7 @@ TOO_LONG = "context_length_exceeded"
 TOO_LONG_KIND = "exceed_context_size_error"
 """Its error type, as llama-server's clients know it."""
 
-_PLACE = re.compile(r"(?:messages|input|images)\b[\w.\[\]-]*")
+_PLACE = re.compile(r"(?:messages|input|images|prompt)\b[\w.\[\]-]*")
 """Where a request has an image or a sound, which is also the name by which errors of decoding it begin."""
 _KIND = re.compile(r"(?:str|int|float|bool)$|(?:constrained|function|lax)-|(?:list|dict|literal|nullable)\[|[A-Z]\w*$")
 """What pydantic adds to the place of a value that may be of several kinds: which of them it was tried as."""

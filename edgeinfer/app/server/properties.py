@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import edgeinfer
 from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.prompt_images import MARK
 from edgeinfer.app.server.request_media import MediaRead, media_read
 from edgeinfer.engine.requests.sampling import SamplingSettings
 
@@ -34,6 +35,7 @@ def properties(model: PooledModel, options: ServerOptions, defaults: Options) ->
         "total_slots": options.parallel,
         **router_record(options),
         "modalities": modalities(media_read(model)),
+        "media_marker": MARK,
         "model_alias": model.name,
         "model_path": model.path.name,
         "chat_template": next(iter(prompts.template.sources.values()), ""),

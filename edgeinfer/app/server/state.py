@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.requests import HTTPConnection, Request
 
 from edgeinfer.app.server.errors import RETRY_S, APIError
+from edgeinfer.app.server.fetched_files import FetchedFiles
 from edgeinfer.app.server.kept_streams import KeptStreams
 from edgeinfer.app.server.listening import Part, ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
@@ -55,7 +56,7 @@ class ServerState:
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
     answers. `reading_media`: held by requests whose images or sounds are read, for the same reason. `tools`: of MCP
     servers. `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of
-    models that were open, by name.
+    models that were open, by name. `fetched`: images of earlier requests; whoever may use the server has the one key.
     """
 
     options: ServerOptions
@@ -72,6 +73,7 @@ class ServerState:
     properties: dict[str, Record] = field(default_factory=dict)
     streams: KeptStreams = field(default_factory=KeptStreams)
     modules: KeptModules = field(default_factory=KeptModules)
+    fetched: FetchedFiles = field(default_factory=FetchedFiles)
     tools: ServedTools = field(init=False)
 
     def __post_init__(self) -> None:
@@ -116,7 +118,7 @@ class ServerState:
 
     def images(self, go_on: Progress = no_progress) -> RequestImages:
         """What reads the images of one request. `go_on`: raises to end that."""
-        return RequestImages(go_on, fetches=self.options.fetches_images)
+        return RequestImages(go_on, fetches=self.options.fetches_images, kept=self.fetched)
 
     def media_read(self, model: LocalModel) -> MediaRead:
         """What a model reads besides text; one that is not open: as far as is known of its files."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
-from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, LateRows
+from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, LateRows, Piece
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.models.images.image import Image, ImageSource
 from edgeinfer.models.sounds.sound import Sound, SoundSource
@@ -243,7 +243,7 @@ def with_rows(
     pieces_of = (piece for medium in media for piece in modalities.named(medium).pieces())
     known = {piece.names[0]: piece for piece in pieces_of if not isinstance(piece, str)}
     tiles = [known[token] for token in prompt if token in known]
-    rows = (replace(each, whole=each.whole and sees_whole) for each in modalities.rows(tiles, progress))
+    rows = _rows_of(tiles, modalities, progress, sees_whole=sees_whole)
     pieces: list[int | LateRows] = []
     at = 0
     while at < len(prompt):
@@ -251,3 +251,22 @@ def with_rows(
         pieces.append(prompt[at] if tile is None else next(rows))
         at += 1 if tile is None else tile.plan.n_rows
     return pieces
+
+
+def _rows_of(
+    tiles: Sequence[NamedTile], modalities: Modalities, progress: Progress, *, sees_whole: bool
+) -> Iterator[LateRows]:
+    return (replace(each, whole=each.whole and sees_whole) for each in modalities.rows(tiles, progress))
+
+
+def with_late_rows(
+    pieces: Sequence[Piece | NamedTile], modalities: Modalities | None, progress: Progress, *, sees_whole: bool
+) -> list[Piece | LateRows]:
+    """Parts of a prompt with the rows of tiles in place of these. Raises as `Modalities.rows`, UnsupportedModel."""
+    tiles = [piece for piece in pieces if isinstance(piece, NamedTile)]
+    if modalities is None:
+        if tiles:
+            raise UnsupportedModel(_REFUSALS[kind_of(tiles[0].medium)])
+        return [piece for piece in pieces if not isinstance(piece, NamedTile)]
+    rows = _rows_of(tiles, modalities, progress, sees_whole=sees_whole)
+    return [next(rows) if isinstance(piece, NamedTile) else piece for piece in pieces]

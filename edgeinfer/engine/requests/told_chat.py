@@ -38,6 +38,9 @@ from edgeinfer.models.text.written_marks import NO_STAND_INS, StandIns
 Known = Callable[[Sequence[int]], Sequence[int]]
 """Given the first tokens of a text, returns the tokens read or generated of it, including those; () if unknown."""
 
+OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name", "calls_in_words"})
+"""Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
@@ -187,3 +190,11 @@ class ChatTeller:
             return text, partial.lstrip().removeprefix(form.begin).lstrip("\n")
         closed = f"{form.end}{form.turn}{form.answer}" if form.dropped else f"\n\n{form.end}\n\n"
         return f"{text.rstrip()}{closed}", partial
+
+
+def checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises BadSetting for variables that the template gets in any case."""
+    taken = next((name for name in variables if name in OWN_VARIABLES), None)
+    if taken is not None:
+        raise BadSetting(f"the chat template's {taken!r} is made of the conversation; leave it out")
+    return variables

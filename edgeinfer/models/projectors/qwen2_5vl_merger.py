@@ -66,7 +66,14 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         plan=lambda size: resolution.plan(size, native.QWEN_MARKS),
         tiles=tiles,
         joined=read,
+        seen=lambda grid: _mean_side(grid[0], block * side) * _mean_side(grid[1], block * side),
     )
+
+
+def _mean_side(n: int, side: int) -> float:
+    """The length of the stretch of `side`, or less at the end, in which each of `n` is, on average."""
+    whole, rest = divmod(n, side)
+    return (whole * side**2 + rest**2) / n
 
 
 def windows(grid: Size, side: int) -> tuple[NDArray[np.int64], Int32s]:

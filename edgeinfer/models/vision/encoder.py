@@ -122,6 +122,7 @@ class Encoder:
     stem         a graph before the trunk; None without
     positions    learned positions: their table, and what makes the rows of a grid of it, float32[N, D]; None without
     constants    vectors as long as a row of that table, which are appended to it: a class embedding, a bias
+    seen         how many patches of a grid each sees on average in layers with windows; None without such layers
     whole        whether rows of an image see each other in the language model, whatever their order
     """
 
@@ -135,6 +136,7 @@ class Encoder:
     positions: tuple[Weight, Callable[[Floats, Size], Floats]] | None = None
     constants: tuple[Weight, ...] = ()
     second: SecondTrunk | None = None
+    seen: Callable[[Size], float] | None = None
     whole: bool = False
     unread: str = field(default="", repr=False)
     """A pattern of tensors in the file that the encoder has no use for."""

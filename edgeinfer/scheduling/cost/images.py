@@ -1,7 +1,8 @@
 """What it costs to encode an image or a sound: the work of an encoder's graphs, and the seconds of its tiles.
 
 In: an encoder, the tensor table of its file, the plan of an image or a sound, a machine's profile. Out: seconds. A tile
-is a pass of all its tokens, which attend to each other. Reads no weights and measures nothing.
+is a pass of all its tokens, which attend to each other, or to those of their window. Reads no weights and measures
+nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.vision.encoder import Encoder, MediaPlan
+from edgeinfer.models.vision.encoder import Encoder, MediaPlan, Size
 from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass
 from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.scheduling.machine.profile import Profile
@@ -31,19 +32,31 @@ class EncoderWork:
     @property
     def trunk(self) -> ModelWork:
         """The work of the trunk."""
-        return self.graphs[0 if self.encoder.stem is None else 1]
+        return self.graphs[self._trunk_at]
+
+    @property
+    def _trunk_at(self) -> int:
+        return 0 if self.encoder.stem is None else 1
 
     def seconds(self, profile: Profile, plan: MediaPlan) -> float:
         """Seconds of encoding an image or a sound on a machine's CPU."""
-        by_size: dict[tuple[int, int], float] = {}
+        by_size: dict[tuple[Size, int], float] = {}
         total = 0.0
         for tile in plan.tiles:
-            sizes = tile.grid[0] * tile.grid[1], tile.n_rows
-            if sizes not in by_size:
-                works = zip(self.graphs, self._n_tokens(*sizes), strict=True)
-                by_size[sizes] = sum(_pass_s(profile, work, n_tokens) for work, n_tokens in works)
-            total += by_size[sizes]
+            size = tile.grid, tile.n_rows
+            if size not in by_size:
+                n_tokens = self._n_tokens(tile.grid[0] * tile.grid[1], tile.n_rows)
+                works = zip(self._works(tile.grid), n_tokens, strict=True)
+                by_size[size] = sum(_pass_s(profile, work, n) for work, n in works)
+            total += by_size[size]
         return total
+
+    def _works(self, grid: Size) -> list[ModelWork]:
+        """The work of each graph, of the trunk with the windows of a grid."""
+        works, seen = list(self.graphs), self.encoder.seen
+        if seen is not None:
+            works[self._trunk_at] = self.trunk.with_span(seen(grid))
+        return works
 
     def _n_tokens(self, n_patches: int, n_rows: int) -> tuple[int, ...]:
         """The tokens of each graph for a tile."""

@@ -4,7 +4,7 @@
 import { sizeText } from "./numbers.js";
 
 const FILE_BYTES = 64_000_000;
-const KEPT_BYTES = 300_000; // of a file that is sent as it is: the browser keeps about 5 MB for all chats
+const KEPT_BYTES = 300_000; // of a file that is sent as it is
 const KEPT_KINDS = ["image/png", "image/jpeg", "image/webp", "image/gif"]; // those that every server reads
 const SIDE = 1536; // most pixels of a side of an image that is made smaller
 const SMALLER_BYTES = 900_000; // most of an image that was made smaller, within what a file may have

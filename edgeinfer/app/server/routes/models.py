@@ -46,7 +46,8 @@ async def models(request: Request, reload: Annotated[str | None, Query(max_lengt
     read = await asyncio.to_thread(lambda: [state.media_read(model) for model in listed])
     pulled = [_pulled(name, progress) for name, progress in state.downloads.progress.items()]
     records = [_record(model, state, media) for model, media in zip(listed, read, strict=True)]
-    return {"object": "list", "data": records + pulled}
+    in_words = [_capabilities(model, media) for model, media in zip(listed, read, strict=True)]
+    return {"object": "list", "data": records + pulled, "models": in_words}
 
 
 @ROUTER.post("/models", responses=ERROR_RESPONSES)
@@ -99,6 +100,12 @@ async def unload(body: ModelRequest, request: Request) -> Record:
     """Unload an idle model, which the next request for it loads again; or stop pulling one."""
     state = server_state(request)
     return {"success": await state.downloads.cancel(body.model) or await state.pool.unload(body.model)}
+
+
+def _capabilities(model: LocalModel, read: MediaRead) -> Record:
+    """What a model can do, where clients of llama-server look whether prompts may have images or sounds."""
+    found = ["completion", "multimodal"] if read.images or read.sound else ["completion"]
+    return {"name": model.name, "model": model.name, "capabilities": found}
 
 
 def _created(path: Path) -> int:
