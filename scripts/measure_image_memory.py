@@ -149,7 +149,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     plan = planned(options.mmproj)
     print(f"planned: weights {plan['weights_mb']:.0f} MB, buffers {plan['buffers_mb']:.0f} MB")
-    print("image        decode alone  text peak  image peak  above text  above text + weights  anonymous  then  seconds")
+    print(
+        "image        decode alone  text peak  image peak  above text  above text + weights  anonymous  then  seconds"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for size in options.image:
             alone, found = (in_child(options, size, what, Path(folder)) for what in ("decode", "answer"))

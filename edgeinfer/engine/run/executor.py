@@ -74,7 +74,13 @@ class Executor(Observed):
         pages = CachedPages(self._cache, lane, self._identity) if read is None and device.batch_invariant else None
         moved = None if has.turning is None or self._reads else ShiftedTokens(self._cache, lane, has.turning)
         self.capabilities = EvaluatorCapabilities(
-            showing=showing, step_times=self, shared=self.shared, scales=self._inputs.scales, pages=pages, shifted=moved
+            showing=showing,
+            step_times=self,
+            shared=self.shared,
+            scales=self._inputs.scales,
+            pages=pages,
+            shifted=moved,
+            scratch=has.scratch,
         )
 
     def beside(

@@ -66,7 +66,8 @@ class ImageReader:
             if inputs[0] != tile.image.key and self._known(tile.key) is None:
                 inputs = tile.image.key, self._inputs(tile.image)
             own = inputs[1][tile.number] if inputs[0] == tile.image.key else None
-            late = _LateTile(self, tile, own, partial(progress, READING_IMAGES, number, len(tiles)))
+            told, ends = partial(progress, READING_IMAGES, number, len(tiles)), number + 1 == len(tiles)
+            late = _LateTile(self, tile, own, told, ends=ends)
             plan = tile.plan
             found.append(LateRows(tile.names, self._encoder.width, late.rows, plan.axes, self._encoder.whole))
         return found
@@ -90,6 +91,11 @@ class ImageReader:
             self._keep(tile.key, rows)
         return rows
 
+    def rest(self) -> None:
+        """Give back what encoding needs besides weights, until the next image; call with the lock of the pool held."""
+        if self._opened is not None:
+            self._opened.give_back()
+
     def _known(self, key: str) -> Floats | None:
         with self._keeping:
             rows = self._kept.get(key)
@@ -111,17 +117,20 @@ class ImageReader:
 
 
 class _LateTile:
-    """A tile whose pixels wait to be encoded, once."""
+    """A tile whose pixels wait to be encoded, once. `ends`: whether no other one of the prompt follows."""
 
     def __init__(
-        self, reader: ImageReader, tile: NamedTile, own: TileInput | None, progress: Callable[[], None]
+        self, reader: ImageReader, tile: NamedTile, own: TileInput | None, progress: Callable[[], None], *, ends: bool
     ) -> None:
         self._reader, self._tile, self._own, self._progress = reader, tile, own, progress
+        self._ends = ends
 
     def rows(self) -> Floats:
         """The rows, or those of the part that is asked for; the tile is encoded unless its rows are known."""
         found, tile = self._reader.encoded(self._tile, self._own, self._progress), self._tile
         self._own = None
+        if self._ends:
+            self._reader.rest()
         return found[tile.first : tile.first + tile.plan.n_rows]
 
 

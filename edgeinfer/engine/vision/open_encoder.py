@@ -14,7 +14,7 @@ from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.kv.limits import encoder_limits
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.step import Batch, Floats
+from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.projector_file import ProjectorFile
 from edgeinfer.models.vision.encoder import Size, TileInput
@@ -44,12 +44,32 @@ class OpenEncoder:
 
     def encoded(self, tile: TileInput, grid: Size) -> Floats:
         """The rows of a tile: float32[M, D]."""
-        hidden, positions = tile.patches, self._encoder.positions
-        if positions is not None and self._table is not None:
-            hidden = np.concatenate([hidden, positions[1](self._table, grid)], axis=1)
-        joined, most = self._encoder.joined(_run(self._trunk, hidden, tile), grid), self._projection.limits.max_tokens
-        parts = (joined[first : first + most] for first in range(0, len(joined), most))
-        return np.concatenate([_run(self._projection, part).copy() for part in parts])
+        hidden, axes, spans = self._hidden(tile.made(), grid), tile.axes, tile.spans
+        joined = self._encoder.joined(_run(self._trunk, hidden, axes, spans), grid)
+        del hidden
+        n_rows, most = len(joined), self._projection.limits.max_tokens
+        rows: Floats = np.empty((n_rows, self._encoder.width), np.float32)
+        for first in range(0, n_rows, most):
+            part = joined[first : first + most]
+            rows[first : first + most] = _run(self._projection, part.reshape(len(part), -1))
+        return rows
+
+    def _hidden(self, patches: Floats, grid: Size) -> Floats:
+        """Patches, with the learned positions beside them if there are any: float32[N, P + D]."""
+        positions = self._encoder.positions
+        if positions is None or self._table is None:
+            return patches
+        added = positions[1](self._table, grid)
+        hidden: Floats = np.empty((len(patches), patches.shape[1] + added.shape[1]), np.float32)
+        hidden[:, : patches.shape[1]], hidden[:, patches.shape[1] :] = patches, added
+        return hidden
+
+    def give_back(self) -> None:
+        """Give back the memory that passes need, until the next one."""
+        for each in (self._trunk, self._projection):
+            scratch = each.capabilities.scratch
+            if scratch is not None:
+                scratch.give_back()
 
     def close(self) -> None:
         """Free the memory."""
@@ -66,7 +86,9 @@ def _table(projector: ProjectorFile) -> Floats | None:
     return np.concatenate([matrix(file, encoder.positions[0]), *vectors])
 
 
-def _run(executor: SequenceEvaluator, hidden: Floats, tile: TileInput | None = None) -> Floats:
+def _run(
+    executor: SequenceEvaluator, hidden: Floats, axes: Int32s | None = None, spans: Int32s | None = None
+) -> Floats:
     """The result of a graph for hidden rows that are read together: float32[N, W], valid until the next run."""
     every = np.arange(len(hidden), dtype=np.int32)
     sequence = executor.create()
@@ -78,9 +100,9 @@ def _run(executor: SequenceEvaluator, hidden: Floats, tile: TileInput | None = N
                 positions=every,
                 parents=every - 1,
                 outputs=every,
-                axes=None if tile is None else tile.axes,
+                axes=axes,
                 hidden=np.ascontiguousarray(hidden, np.float32),
-                spans=None if tile is None else tile.spans,
+                spans=spans,
             )
         )
     finally:

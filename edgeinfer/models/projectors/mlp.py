@@ -8,12 +8,13 @@ llama.cpp.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
-from edgeinfer.models.images.patches import patches_of
-from edgeinfer.models.images.resizing import normalised, padded, resized
+from edgeinfer.models.images.patches import normalised_patches
+from edgeinfer.models.images.resizing import padded, resized
 from edgeinfer.models.images.sizes import best_canvas, square_size
 from edgeinfer.models.images.tiling import llava_next_tiles
 from edgeinfer.models.projectors import Projector
@@ -48,7 +49,10 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     def tiles(pixels: Pixels, _: ImagePlan) -> list[TileInput]:
         cut = llava_next_tiles(pixels, side, canvases) if canvases else [_squared(pixels, side, colour)]
-        return [TileInput(tokens.input_rows(patches_of(normalised(each, mean, deviation), patch))) for each in cut]
+        return [TileInput(partial(rows_of, each)) for each in cut]
+
+    def rows_of(tile: Pixels) -> Floats:
+        return tokens.input_rows(normalised_patches(tile, patch, mean, deviation))
 
     return ImageEncoder(
         trunk=transformer.end(g),

@@ -62,14 +62,19 @@ class ImagePlan:
 class TileInput:
     """A tile as the tokens of `trunk`.
 
-    patches  float32[N, P]  patches, those next to each other in the projection's tokens following one another
+    patches  float32[N, P]  patches, those next to each other in the projection's tokens following one another; or what
+                            makes them, where pixels take less memory until then
     axes     int32[N, 3]    positions for a two-dimensional rotary embedding; None without
     spans    int32[N, 2]    first and last patch that each sees in layers with windows; None without such layers
     """
 
-    patches: Floats
+    patches: Floats | Callable[[], Floats]
     axes: Int32s | None = None
     spans: Int32s | None = None
+
+    def made(self) -> Floats:
+        """The patches."""
+        return self.patches() if callable(self.patches) else self.patches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +88,8 @@ class ImageEncoder:
     placeholder  what chat templates write for an image: a regular expression
     plan         what an image of a size (after its orientation) becomes
     tiles        the tiles of an image, as inputs of the trunk, in the order of the plan
-    joined       joins rows of the trunk for the projection: float32[N, D] and the grid to float32[M, W]
+    joined       joins rows of the trunk for the projection: float32[N, D] and the grid to float32[M, …], whose numbers
+                 are those of M rows; a view where that is possible, of which only parts are copied
     positions    learned positions: their table, and what makes the rows of a grid of it, float32[N, D]; None without
     constants    vectors as long as a row of that table, which are appended to it: a class embedding, a bias
     whole        whether rows of an image see each other in the language model, whatever their order

@@ -156,6 +156,7 @@ class CpuLane:
             scales=True,
             budgets=self._summaries is not None,
             turning=self._turner,
+            scratch=self._buffers if self._spec.scratch else None,
         )
 
     @property

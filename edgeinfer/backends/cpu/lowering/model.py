@@ -198,4 +198,3 @@ class CpuLowering:
         args["width"], args["count"] = self._spec.output_width, self.buffers.count(name)
         share = f"by {self.peaks.shape[1] // PEAK_LANES} blocks"
         return Call(catalogue.FIND_PEAKS, args, frozenset({name}), frozenset({"peaks"}), share)
-

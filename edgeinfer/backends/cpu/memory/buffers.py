@@ -18,7 +18,7 @@ from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Rows, Weight
 from edgeinfer.graph.step import Floats
-from edgeinfer.jit.memory import address, aligned
+from edgeinfer.jit.memory import address, aligned, give_back
 from edgeinfer.models.gguf import GGUFFile
 
 INT8 = " int8"
@@ -43,7 +43,7 @@ class CpuBuffers:
         self.heads, self.layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
         self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
         self._adapters = {buffer.name: buffer.adapter for buffer in spec.buffers if buffer.adapter is not None}
-        self._packed = PackedBuffers.of(spec, self.layout)
+        self._packed, self._memory = PackedBuffers.of(spec, self.layout), aligned((0,), np.uint8)
         self.arrays: dict[str, Floats] = self._allocated()
         self._rounded: dict[str, NDArray[np.uint8]] = {}
         self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, with a copy for each worker
@@ -57,7 +57,7 @@ class CpuBuffers:
         """The rows of all buffers, float32[most rows, padded width] each, some of which share memory."""
         packed, names = self._packed, [buffer.name for buffer in self._spec.buffers]
         if packed is not None:
-            memory = aligned((packed.n_bytes,), np.uint8)
+            self._memory = memory = aligned((packed.n_bytes,), np.uint8)
             return {name: _rows(memory[packed.ranges[name].start :], self.layout.shape(name)) for name in names}
         memories = {name: aligned((size,), np.uint8) for name, size in self.layout.float_bytes.items()}
         return {name: _rows(memories[self.layout.place(name)], self.layout.shape(name)) for name in names}
@@ -67,6 +67,10 @@ class CpuBuffers:
         """Bytes of buffers and their int8 forms."""
         packed, rounded = self._packed, sum(array.nbytes for array in self._rounded.values())
         return rounded + (sum(self.layout.float_bytes.values()) if packed is None else packed.n_bytes)
+
+    def give_back(self) -> None:
+        """As `capabilities.Scratch`, for buffers that share memory."""
+        give_back(self._memory)
 
     def pieces(self, name: str) -> frozenset[str]:
         """Names of the memory behind the name of a buffer, or of its int8 form ("… int8"), as calls have them.
