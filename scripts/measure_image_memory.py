@@ -99,7 +99,7 @@ def decoded_alone(mmproj: Path, images: Sequence[Path]) -> dict[str, float]:
         encoder = projector.encoder
         make = [edgeinfer.Image.of(image) for image in images]
         before = status_bytes("VmHWM")
-        kept = [encoder.tiles(image.pixels(), encoder.plan(image.size[::-1])) for image in make]
+        kept = [encoder.tiles(image.source(), encoder.plan(image.size[::-1])) for image in make]
         return {"decoding_mb": (status_bytes("VmHWM") - before) / MB, "n_tiles": sum(len(list(each)) for each in kept)}
 
 
@@ -122,7 +122,8 @@ def in_child(options: argparse.Namespace, size: str, what: str, folder: Path) ->
     for number in range(options.n_images):
         path = folder / f"{size}-{number}.{options.format.lower()}"
         if not path.exists():
-            make_photo(*map(int, size.split("x")), number, path)
+            width, height = map(int, size.split("x"))
+            make_photo(width, height, number, path)
         paths.append(str(path))
     command = [sys.executable, __file__, str(options.model), "--mmproj", str(options.mmproj), "--child", what]
     command += ["--max-tokens", str(options.max_tokens), "--files", *paths]
@@ -158,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             above = found["peak_mb"] - found["text_mb"]
             print(
                 f"{size:12} {alone['decoding_mb']:9.0f} MB {found['text_mb']:7.0f} MB {found['peak_mb']:8.0f} MB "
-                f"{above:8.0f} MB {above - plan['weights_mb']:18.0f} MB {found['anonymous_mb']:7.0f} MB "
+                f"{above:8.0f} MB {above - plan['weights_mb']:10.0f} MB {found['anonymous_mb']:7.0f} MB "
                 f"{found['now_mb']:5.0f} {found['seconds']:7.1f}",
                 flush=True,
             )

@@ -73,7 +73,7 @@ class ImageReader:
         return found
 
     def _inputs(self, image: Image) -> list[TileInput]:
-        return self._encoder.tiles(image.pixels(), self._encoder.plan(image.size[::-1]))
+        return self._encoder.tiles(image.source(), self._encoder.plan(image.size[::-1]))
 
     def encoded(self, tile: NamedTile, own: TileInput | None, progress: Callable[[], None]) -> Floats:
         """The rows of a tile; call with the lock of the pool held. `own`: its pixels, if they are at hand.

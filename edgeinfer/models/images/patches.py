@@ -1,7 +1,7 @@
 """Cuts images into tiles and patches.
 
-In: images whose sizes are multiples of the cuts. Out: uint8 tiles; rows of patches, each its red numbers row by row, then
-green, then blue, as the kernel [out, 3, patch, patch] of a convolution reads them when it is flattened.
+In: images whose sizes are multiples of the cuts. Out: uint8 tiles; rows of patches, each its red numbers row by row,
+then green, then blue, as the kernel [out, 3, patch, patch] of a convolution reads them when it is flattened.
 """
 
 from __future__ import annotations

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.images.patches import normalised_patches
 from edgeinfer.models.images.tiling import closest_grid, internvl_tiles
@@ -65,7 +69,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         cut = internvl_tiles(pixels, side, *n_tiles)
         return [TileInput(partial(rows_of, each)) for each in cut]
 
-    def rows_of(tile: Pixels) -> Floats:
+    def rows_of(tile: NDArray[np.uint8]) -> Floats:
         return tokens.input_rows(normalised_patches(tile, patch, mean, deviation))
 
     return ImageEncoder(

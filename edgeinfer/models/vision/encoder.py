@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats, Int32s
-from edgeinfer.models.images.resizing import Pixels as Pixels
+from edgeinfer.models.images.resizing import PixelSource
 from edgeinfer.models.images.resizing import Size as Size
+
+Pixels: TypeAlias = PixelSource
+"""What tiles are cut of."""
 
 
 @dataclass(frozen=True, slots=True)
