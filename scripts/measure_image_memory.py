@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,28 +69,25 @@ def make_photo(width: int, height: int, number: int, path: Path) -> None:
     large.save(path, quality=92)
 
 
-def measured(model: Path, mmproj: Path, images: Sequence[Path], max_tokens: int) -> dict[str, float]:
-    """What one process takes, in this one."""
+def measured(model: Path, mmproj: Path, images: Sequence[Path], max_tokens: int, *, together: bool) -> dict[str, float]:
+    """What one process takes, in this one. `together`: all images in one question, else each in a chat of its own."""
+    asked = [images] if together else [[image] for image in images]
     with edgeinfer.load(model, mmproj=str(mmproj), n_context=8192) as llm:
-        for _ in llm.chat([{"role": "user", "content": "Name a colour."}], max_tokens=max_tokens):
-            pass
-        text, resident = status_bytes("VmHWM"), status_bytes("VmRSS")
-        content = [{"type": "image", "image": edgeinfer.Image.of(image)} for image in images]
-        began = time.perf_counter()
+        ask(llm, [{"type": "text", "text": "Name a colour."}], max_tokens)
+        text, began = status_bytes("VmHWM"), time.perf_counter()
         with watched_anonymous() as anonymous:
-            message = {"role": "user", "content": [*content, {"type": "text", "text": "What is it?"}]}
-            for _ in llm.chat([message], max_tokens=max_tokens):
-                pass
-        seconds = time.perf_counter() - began
-        peak, after = status_bytes("VmHWM"), status_bytes("VmRSS")
-    return {
-        "text_mb": text / MB,
-        "text_now_mb": resident / MB,
-        "peak_mb": peak / MB,
-        "now_mb": after / MB,
-        "anonymous_mb": anonymous[0] / MB,
-        "seconds": seconds,
-    }
+            for each in asked:
+                parts = [{"type": "image", "image": edgeinfer.Image.of(image)} for image in each]
+                ask(llm, [*parts, {"type": "text", "text": "What is it?"}], max_tokens)
+        seconds, peak, after = time.perf_counter() - began, status_bytes("VmHWM"), status_bytes("VmRSS")
+    sizes = {"text": text, "peak": peak, "now": after, "anonymous": anonymous[0]}
+    return {f"{name}_mb": size / MB for name, size in sizes.items()} | {"seconds": seconds}
+
+
+def ask(llm: edgeinfer.LLM, content: Sequence[Mapping[str, object]], max_tokens: int) -> None:
+    """Read an answer in a new chat."""
+    for _ in llm.chat([{"role": "user", "content": content}], max_tokens=max_tokens):
+        pass
 
 
 def decoded_alone(mmproj: Path, images: Sequence[Path]) -> dict[str, float]:
@@ -126,7 +123,7 @@ def in_child(options: argparse.Namespace, size: str, what: str, folder: Path) ->
             make_photo(width, height, number, path)
         paths.append(str(path))
     command = [sys.executable, __file__, str(options.model), "--mmproj", str(options.mmproj), "--child", what]
-    command += ["--max-tokens", str(options.max_tokens), "--files", *paths]
+    command += ["--max-tokens", str(options.max_tokens), *(["--chats"] if options.chats else []), "--files", *paths]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, float] = json.loads(told.splitlines()[-1])
     return found
@@ -138,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mmproj", type=Path, required=True)
     parser.add_argument("--image", nargs="+", default=SIZES, metavar="WxH")
     parser.add_argument("--n-images", type=int, default=1)
+    parser.add_argument("--chats", action="store_true", help="each image in a chat of its own, one after another")
     parser.add_argument("--format", default="JPEG", choices=("JPEG", "PNG", "WEBP"))
     parser.add_argument("--max-tokens", type=int, default=4)
     parser.add_argument("--child", choices=("answer", "decode"), help=argparse.SUPPRESS)
@@ -146,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.child:
         answers = options.child == "answer"
         own = (options.model, options.mmproj, options.files, options.max_tokens)
-        print(json.dumps(measured(*own) if answers else decoded_alone(*own[1:3])))
+        print(json.dumps(measured(*own, together=not options.chats) if answers else decoded_alone(*own[1:3])))
         return 0
     plan = planned(options.mmproj)
     print(f"planned: weights {plan['weights_mb']:.0f} MB, buffers {plan['buffers_mb']:.0f} MB")
