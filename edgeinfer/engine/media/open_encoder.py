@@ -15,6 +15,7 @@ from edgeinfer.engine.kv.limits import encoder_limits
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.jit.memory import trim_heap
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.projector_file import ProjectorFile
 from edgeinfer.models.vision.encoder import Size, TileInput
@@ -45,6 +46,7 @@ class OpenEncoder:
     def encoded(self, tile: TileInput, grid: Size) -> Floats:
         """The rows of a tile: float32[M, D]."""
         hidden, axes, spans = self._hidden(tile.made(), grid), tile.axes, tile.spans
+        trim_heap()  # what they were made of is as large
         joined = self._encoder.joined(_run(self._trunk, hidden, axes, spans), grid)
         del hidden
         n_rows, most = len(joined), self._projection.limits.max_tokens
@@ -70,6 +72,7 @@ class OpenEncoder:
             scratch = each.capabilities.scratch
             if scratch is not None:
                 scratch.give_back()
+        trim_heap()
 
     def close(self) -> None:
         """Free the memory."""

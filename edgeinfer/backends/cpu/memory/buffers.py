@@ -69,7 +69,7 @@ class CpuBuffers:
         return rounded + (sum(self.layout.float_bytes.values()) if packed is None else packed.n_bytes)
 
     def give_back(self) -> None:
-        """As `capabilities.Scratch`, for buffers that share memory."""
+        """Give the memory of buffers that share it back to the system until it is written again."""
         give_back(self._memory)
 
     def pieces(self, name: str) -> frozenset[str]:
