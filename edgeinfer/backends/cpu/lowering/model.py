@@ -135,7 +135,9 @@ class CpuLowering:
         multiplying = [call for _, calls in found for call in calls if call.arguments.dtype == records.PRODUCT]
         for call, following in pairwise(multiplying):
             call.arguments["next"] = address(following.arguments)
-        return [(op, [self._placed(call) for call in calls]) for op, calls in found]
+        return (
+            [(op, [self._placed(call) for call in calls]) for op, calls in found] if self.buffers.any_shared else found
+        )
 
     def _placed(self, call: Call) -> Call:
         """A call with memory in place of buffers that share it; the rows of another buffer count as another share."""

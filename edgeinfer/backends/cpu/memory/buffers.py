@@ -82,6 +82,11 @@ class CpuBuffers:
             return self._packed.pieces(name)
         return frozenset({self.layout.place(buffer) + name.removeprefix(buffer)})
 
+    @property
+    def any_shared(self) -> bool:
+        """Whether some buffers share memory."""
+        return self._packed is not None or bool(self.layout.places)
+
     def shared_as(self, name: str) -> str | None:
         """What tells a buffer, or its int8 form, from the others in the same memory; None if it has its own."""
         buffer = name.removesuffix(INT8)
