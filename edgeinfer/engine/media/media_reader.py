@@ -80,7 +80,8 @@ class MediaReader:
             if inputs[0] != medium.key and self._known(tile.key) is None:
                 inputs = medium.key, self._inputs(medium)
             own = inputs[1][tile.number] if inputs[0] == medium.key else None
-            late = _LateTile(self, tile, own, partial(progress, _STEPS[kind_of(medium)], number, len(tiles)))
+            told, ends = partial(progress, _STEPS[kind_of(medium)], number, len(tiles)), number + 1 == len(tiles)
+            late = _LateTile(self, tile, own, told, ends=ends)
             plan, encoder = tile.plan, self._encoder(medium)
             found.append(LateRows(tile.names, encoder.width, late.rows, plan.axes, encoder.whole))
         return found
@@ -101,7 +102,7 @@ class MediaReader:
         plan = self._plan(medium)
         if isinstance(medium, Image):
             assert self._images is not None
-            return self._images.tiles(medium.pixels(), plan)
+            return self._images.tiles(medium.source(), plan)
         assert self._sound is not None
         return self._sound.tiles(medium.samples(), plan)
 
@@ -122,6 +123,11 @@ class MediaReader:
             self.n_encoded += 1
             self._keep(tile.key, rows)
         return rows
+
+    def rest(self) -> None:
+        """Give back what encoding needs besides weights, until the next image; call with the lock of the pool held."""
+        for opened in self._opened.values():
+            opened.give_back()
 
     def _known(self, key: str) -> Floats | None:
         with self._keeping:
@@ -144,17 +150,20 @@ class MediaReader:
 
 
 class _LateTile:
-    """A tile whose input waits to be encoded, once."""
+    """A tile whose input waits to be encoded, once. `ends`: whether no other one of the prompt follows."""
 
     def __init__(
-        self, reader: MediaReader, tile: NamedTile, own: TileInput | None, progress: Callable[[], None]
+        self, reader: MediaReader, tile: NamedTile, own: TileInput | None, progress: Callable[[], None], *, ends: bool
     ) -> None:
         self._reader, self._tile, self._own, self._progress = reader, tile, own, progress
+        self._ends = ends
 
     def rows(self) -> Floats:
         """The rows, or those of the part that is asked for; the tile is encoded unless its rows are known."""
         found, tile = self._reader.encoded(self._tile, self._own, self._progress), self._tile
         self._own = None
+        if self._ends:
+            self._reader.rest()
         return found[tile.first : tile.first + tile.plan.n_rows]
 
 

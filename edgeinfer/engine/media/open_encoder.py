@@ -5,7 +5,6 @@ In: a projector file, what opens models on the device, tiles. Out: rows of the l
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +14,8 @@ from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.kv.limits import encoder_limits
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.step import Batch, Floats
+from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.jit.memory import trim_heap
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.projector_file import ProjectorFile
 from edgeinfer.models.vision.encoder import Encoder, Size, TileInput
@@ -47,19 +47,37 @@ class OpenEncoder:
 
     def encoded(self, tile: TileInput, grid: Size) -> Floats:
         """The rows of a tile: float32[M, D]."""
-        encoder = self._encoder
-        positions, second, stem = encoder.positions, encoder.second, encoder.stem
-        trunk, projection = self._opened[0 if stem is None else 1], self._opened[-1]
+        encoder, opened = self._encoder, self._opened
+        second, stem, patches = encoder.second, encoder.stem, tile.made()
         if stem is not None:
-            read = _run_in_parts(self._opened[0], stem.before(tile.patches, grid))
-            tile = replace(tile, patches=stem.after(read, grid))
-        if positions is not None and self._table is not None:
-            patches = np.concatenate([tile.patches, positions[1](self._table, grid)], axis=1)
-            tile = replace(tile, patches=patches)
-        rows = _run(trunk, tile)
+            patches = stem.after(_run_in_parts(opened[0], stem.before(patches, grid)), grid)
+        hidden = self._hidden(patches, grid)
+        del patches
+        trim_heap()  # what they were made of is as large
+        rows = _run(opened[0 if stem is None else 1], hidden, tile.axes, tile.spans)
+        del hidden
         if second is not None:
-            rows = _run(self._opened[-2], second.tokens(rows, grid, self._queries))
-        return _run_in_parts(projection, encoder.joined(rows, grid))
+            between = second.tokens(rows, grid, self._queries)
+            rows = _run(opened[-2], between.made(), between.axes, between.spans)
+        return _run_in_parts(opened[-1], encoder.joined(rows, grid))
+
+    def _hidden(self, patches: Floats, grid: Size) -> Floats:
+        """Patches, with the learned positions beside them if there are any: float32[N, P + D]."""
+        positions = self._encoder.positions
+        if positions is None or self._table is None:
+            return patches
+        added = positions[1](self._table, grid)
+        hidden: Floats = np.empty((len(patches), patches.shape[1] + added.shape[1]), np.float32)
+        hidden[:, : patches.shape[1]], hidden[:, patches.shape[1] :] = patches, added
+        return hidden
+
+    def give_back(self) -> None:
+        """Give back the memory that passes need, until the next one."""
+        for each in self._opened:
+            scratch = each.capabilities.scratch
+            if scratch is not None:
+                scratch.give_back()
+        trim_heap()
 
     def close(self) -> None:
         """Free the memory."""
@@ -82,16 +100,25 @@ def _queries(encoder: Encoder, file: GGUFFile) -> Floats:
     return matrix(file, encoder.second.table)
 
 
-def _run_in_parts(executor: SequenceEvaluator, hidden: Floats) -> Floats:
+def _run_in_parts(executor: SequenceEvaluator, joined: Floats) -> Floats:
     """The result of a graph whose rows do not see each other, for as many at a time as its limits allow."""
-    most = executor.limits.max_tokens
-    parts = (hidden[first : first + most] for first in range(0, len(hidden), most))
-    return np.concatenate([_run(executor, TileInput(part)).copy() for part in parts])
+    n_rows, most = len(joined), executor.limits.max_tokens
+    rows: Floats | None = None
+    for first in range(0, n_rows, most):
+        part = joined[first : first + most]
+        found = _run(executor, part.reshape(len(part), -1))
+        if rows is None:
+            rows = np.empty((n_rows, found.shape[1]), np.float32)
+        rows[first : first + most] = found
+    assert rows is not None
+    return rows
 
 
-def _run(executor: SequenceEvaluator, tile: TileInput) -> Floats:
-    """The result of a graph for tokens that are read together: float32[N, W], valid until the next run."""
-    n_tokens = len(tile.patches)
+def _run(
+    executor: SequenceEvaluator, hidden: Floats, axes: Int32s | None = None, spans: Int32s | None = None
+) -> Floats:
+    """The result of a graph for hidden rows that are read together: float32[N, W], valid until the next run."""
+    n_tokens = len(hidden)
     every = np.arange(n_tokens, dtype=np.int32)
     sequence = executor.create()
     try:
@@ -102,9 +129,9 @@ def _run(executor: SequenceEvaluator, tile: TileInput) -> Floats:
                 positions=every,
                 parents=every - 1,
                 outputs=every,
-                axes=tile.axes,
-                hidden=np.ascontiguousarray(tile.patches, np.float32),
-                spans=tile.spans,
+                axes=axes,
+                hidden=np.ascontiguousarray(hidden, np.float32),
+                spans=spans,
             )
         )
     finally:

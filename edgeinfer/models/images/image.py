@@ -26,7 +26,7 @@ from edgeinfer.models.images.decoding import (
     require_size,
 )
 from edgeinfer.models.images.orientation import UPRIGHT
-from edgeinfer.models.images.resizing import Pixels
+from edgeinfer.models.images.resizing import Pixels, PixelSource
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -96,6 +96,10 @@ class Image:
 
     def pixels(self) -> Pixels:
         """The pixels, upright, in RGB: uint8[height, width, 3]. Decodes a file anew each time. Raises BadImage."""
+        return self.source()[:]
+
+    def source(self) -> PixelSource:
+        """The same, of which bands of rows are read. Decodes a file, without a copy of all its pixels."""
         if self._pixels is not None:
             return self._pixels
         return decoded(self.data, ImageHeader(self.format, self.size, self._orientation), self.name)

@@ -8,6 +8,7 @@ embedding turns adjacent pairs, by columns and rows by turns; llama.cpp turns a 
 from __future__ import annotations
 
 import re
+from functools import partial
 from math import prod
 
 from edgeinfer.errors import BadGGUF, BadImage
@@ -16,8 +17,8 @@ from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.images.patches import block_order, patches_of
-from edgeinfer.models.images.resizing import normalised, padded, resized
+from edgeinfer.models.images.patches import block_order, normalised_patches
+from edgeinfer.models.images.resizing import padded, resized
 from edgeinfer.models.images.sizes import kimi_size
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
@@ -82,7 +83,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         small = resized(pixels, kimi_size((pixels.shape[0], pixels.shape[1]), patch, MOST_PATCHES, LONGEST), "bicubic")
         whole = padded(small, (grid[0] * patch, grid[1] * patch))
         rows = block_order(grid, block)
-        return [TileInput(patches_of(normalised(whole, mean, deviation), patch)[rows], grid_axes(grid)[rows])]
+        return [TileInput(partial(normalised_patches, whole, patch, mean, deviation, rows), grid_axes(grid)[rows])]
 
     def positions(table: Floats, grid: Size) -> Floats:
         return cubic(table, grid)[block_order(grid, block)]

@@ -76,11 +76,9 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grids = [tile.grid for tile in plan.tiles]
-        found = zip(slicing.patches(pixels), grids, strict=True)
+        found = slicing.patches(pixels, [_order(grid, edge) for grid in grids])
         spans = [_windows(grid) if edge == TWICE else None for grid in grids]
-        return [
-            TileInput(patches[_order(grid, edge)], None, own) for (patches, grid), own in zip(found, spans, strict=True)
-        ]
+        return [TileInput(patches, None, own) for patches, own in zip(found, spans, strict=True)]
 
     return ImageEncoder(
         trunk=transformer.end(g),

@@ -50,8 +50,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         members = (order[:, None] * block**2 + np.arange(block**2)).reshape(-1)
         first, last = spans.T * block**2
         spans = np.repeat(np.stack([first, last + block**2 - 1], axis=1), block**2, axis=0)
-        patches, axes = resolution.patches(pixels, grid)[members], resolution.axes(grid)[members]
-        return [TileInput(patches, axes, spans.astype(np.int32))]
+        patches, axes = resolution.late_patches(pixels, grid), resolution.axes(grid)[members]
+        return [TileInput(lambda: patches()[members], axes, spans.astype(np.int32))]
 
     def read(rows: Floats, grid: Size) -> Floats:
         order, _ = windows((grid[0] // block, grid[1] // block), side)

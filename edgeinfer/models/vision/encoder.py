@@ -11,14 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats, Int32s
-from edgeinfer.models.images.resizing import Pixels as Pixels
+from edgeinfer.models.images.resizing import PixelSource
 from edgeinfer.models.images.resizing import Size as Size
+
+Pixels: TypeAlias = PixelSource
+"""What tiles are cut of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +73,19 @@ class MediaPlan:
 class TileInput:
     """A tile as the tokens of a trunk, or of the stem if there is one.
 
-    patches  float32[N, P]  patches, those next to each other in the projection's tokens following one another
+    patches  float32[N, P]  patches, those next to each other in the projection's tokens following one another; or what
+                            makes them, where pixels take less memory until then
     axes     int32[N, 3]    positions for a two-dimensional rotary embedding; None without
     spans    int32[N, 2]    first and last patch that each sees in layers with windows; None without such layers
     """
 
-    patches: Floats
+    patches: Floats | Callable[[], Floats]
     axes: Int32s | None = None
     spans: Int32s | None = None
+
+    def made(self) -> Floats:
+        """The patches."""
+        return self.patches() if callable(self.patches) else self.patches
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +127,8 @@ class Encoder:
     n_most       most tokens of the trunk of a tile
     width        numbers in a row of the language model
     placeholder  what chat templates write for an image or a sound: a regular expression
-    joined       joins rows of the last trunk for the projection: float32[N, D] and the grid to float32[M, W]
+    joined       joins rows of the last trunk for the projection: float32[N, D] and the grid to float32[M, …], whose
+                 numbers are those of M rows; a view where that is possible, of which only parts are copied
     stem         a graph before the trunk; None without
     positions    learned positions: their table, and what makes the rows of a grid of it, float32[N, D]; None without
     constants    vectors as long as a row of that table, which are appended to it: a class embedding, a bias

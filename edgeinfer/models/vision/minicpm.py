@@ -6,15 +6,20 @@ rows in a prompt, where the field calls the tiles slices. Source: MiniCPM-V (arX
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
 from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgeinfer.errors import BadGGUF, BadImage
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.images.patches import patches_of
-from edgeinfer.models.images.resizing import Pixels, normalised
+from edgeinfer.models.images.patches import normalised_patches
+from edgeinfer.models.images.resizing import PixelSource
 from edgeinfer.models.images.tiling import Grid, MiniCPMTiling, minicpm_tiles, nearest_multiple
 from edgeinfer.models.vision.encoder import ImageNumber, MediaPlan, Size, TilePart, TilePlan
 from edgeinfer.models.vision.transformer import KEYS, normalisation
@@ -80,7 +85,8 @@ class Slicing:
             yield from (("\n" if is_new_row else "") + self.inner[0], number + 1, self.inner[1])
         yield self.outer[1]
 
-    def patches(self, pixels: Pixels) -> list[Floats]:
-        """The patches of each tile, row by row: float32[N, 3 * patch * patch]."""
+    def patches(self, pixels: PixelSource, orders: Sequence[NDArray[np.int64]] = ()) -> list[Callable[[], Floats]]:
+        """What makes the patches of each tile: float32[N, 3 * patch * patch], row by row, or in orders of the tiles'."""
         cut = minicpm_tiles(pixels, self.tiling)
-        return [patches_of(normalised(each, self.mean, self.deviation), self.patch) for each in cut]
+        made = partial(normalised_patches, patch=self.patch, mean=self.mean, deviation=self.deviation)
+        return [partial(made, each, order=order) for each, order in zip_longest(cut, orders)]

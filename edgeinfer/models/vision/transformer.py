@@ -9,6 +9,7 @@ Sources: ViT (arXiv 2010.11929), SigLIP (arXiv 2303.15343). Raises BadGGUF for m
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import isqrt
 
 from edgeinfer.errors import BadGGUF
@@ -327,4 +328,4 @@ def turned_product(g: ModelGraph, source: str, out: str, tensor: str, rows: int,
 
 def end(g: ModelGraph, source: str = "x") -> ModelSpec:
     """The graph, whose result is a buffer. Bits of images need not be those of other machines."""
-    return g.spec(source).with_precision("high")
+    return replace(g.spec(source).with_precision("high"), scratch=True)

@@ -17,6 +17,7 @@ import pytest
 import edgeinfer
 from edgeinfer import Image
 from edgeinfer.errors import BadImage, BadSetting
+from edgeinfer.models.images.resizing import resized
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "I", "F", "I;16")
@@ -55,6 +56,11 @@ def test_a_file_is_upright_and_its_size_is_known_before(form: str, orientation: 
     assert (image.format, image.name, image.data) == (form, "image", data)
     assert image.size == upright.shape[1::-1]
     assert np.array_equal(image.pixels(), upright)
+    source = image.source()
+    assert source.shape == upright.shape
+    for rows in (slice(3, 11), slice(0, 1), slice(len(upright) - 2, len(upright) + 5), slice(4, 4)):
+        assert np.array_equal(source[rows], upright[rows])
+    assert np.array_equal(resized(source, (9, 7), "bicubic"), resized(upright, (9, 7), "bicubic"))
 
 
 @pytest.mark.parametrize("mode", MODES)
