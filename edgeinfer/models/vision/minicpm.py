@@ -86,7 +86,7 @@ class Slicing:
         yield self.outer[1]
 
     def patches(self, pixels: PixelSource, orders: Sequence[NDArray[np.int64]] = ()) -> list[Callable[[], Floats]]:
-        """What makes the patches of each tile: float32[N, 3 * patch * patch], row by row, or in orders of the tiles'."""
+        """What makes the patches of each tile: float32[N, 3 * patch * patch], row by row or in the tiles' orders."""
         cut = minicpm_tiles(pixels, self.tiling)
         made = partial(normalised_patches, patch=self.patch, mean=self.mean, deviation=self.deviation)
         return [partial(made, each, order=order) for each, order in zip_longest(cut, orders)]
