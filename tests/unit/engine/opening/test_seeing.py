@@ -61,11 +61,12 @@ def test_a_file_that_is_no_projector_of_the_model_is_named(
 )
 def test_it_is_said_why_a_projector_is_not_used(seeing: Path, tmp_path: Path, load: LoadOptions, why: str) -> None:
     inner = together(tmp_path / "gemma.gguf")
-    for path, named in ((seeing, "mmproj-idefics3.gguf"), (inner, "the projector in gemma.gguf")):
+    beside, own = "images and sound are not read with mmproj-idefics3.gguf", "images are not read with the projector in"
+    for path, said in ((seeing, beside), (inner, f"{own} gemma.gguf")):
         subject, notices = open_seeing(path, load)
         with subject.file:
             assert subject.projector is None
-            assert notices == (f"images and sound are not read with {named}: that takes {why}",)
+            assert notices == (f"{said}: that takes {why}",)
             assert not may_see(path, load)
     subject, notices = open_seeing(seeing, replace(load, mmproj="off"))
     with subject.file:

@@ -12,7 +12,7 @@ from edgeinfer import Image
 from edgeinfer.engine.requests.media_prompts import NamedMedia, NamedTile, PlacedMedia
 from edgeinfer.errors import BadGGUF, BadImage, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.projector_file import encoder_of
+from edgeinfer.models.projector_file import encoders_of
 from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan
 from tests.golden.goldens import DATA
 from tests.unit.models.headers import keyed
@@ -27,17 +27,21 @@ def encoder(tmp_path: Path, name: str = "resampler", **changed: object) -> Image
         held = {key: file.metadata.get(key) for key in file.metadata if key.startswith("clip.")}
         values = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in held.items()}
         values |= {f"clip.{key}": value for key, value in changed.items()}
-        return encoder_of(keyed(tmp_path, "clip", values), file.tensors)
+        images = encoders_of(keyed(tmp_path, "clip", values), file.tensors).images
+    assert images is not None
+    return images
 
 
 def written(*plans: MediaPlan) -> str:
     """Images of one prompt, "*" for each tile."""
     image = Image.of(np.zeros((2, 2, 3), np.uint8))
     named = (
-        NamedMedia(plan, tuple(NamedTile(image, number, tile, str(number)) for number, tile in enumerate(plan.tiles)))
+        NamedMedia(
+            "image", plan, tuple(NamedTile(image, number, tile, str(number)) for number, tile in enumerate(plan.tiles))
+        )
         for plan in plans
     )
-    pieces = PlacedMedia(tuple(named), re.compile("@")).split("@" * len(plans))
+    pieces = PlacedMedia(tuple(named), {"image": re.compile("@")}).split("@" * len(plans))
     return "".join(piece if isinstance(piece, str) else "*" for piece in pieces)
 
 
