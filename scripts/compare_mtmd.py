@@ -19,9 +19,9 @@ from llama_cpp import mtmd_cpp as api
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Device, DeviceOptions, Limits, open_device
+from edgeinfer.engine.media.open_encoder import OpenEncoder
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.engine.vision.open_encoder import OpenEncoder
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.images.image import Image

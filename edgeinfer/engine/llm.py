@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 from edgeinfer.engine.embedding import TextReader
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
+from edgeinfer.engine.media.media_reader import media_reader
 from edgeinfer.engine.model_info import ModelInfo, renamed
 from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.prefixes.kept import disk_prefixes
@@ -42,7 +43,6 @@ from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
 from edgeinfer.engine.telemetry import Telemetry
-from edgeinfer.engine.vision.image_reader import image_reader
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.key_turns import key_turns
 from edgeinfer.graph.step import IDS_ONLY, PAGE
@@ -101,7 +101,7 @@ class LLM(TextReader, TextScorer):
         `prefix_bytes`: disk space for prefixes; 0: none are kept there. `reuse`: what requests may use of the cache if
         they do not say, and why it cannot be more than the same beginning, if it cannot.
         """
-        self._images = image_reader(subject, pool)
+        self._images = media_reader(subject, pool)
         self._subject = subject
         self._pool = pool
         self._driver = StepDriver(Scheduler(pool, parallel))

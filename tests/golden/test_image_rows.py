@@ -10,9 +10,9 @@ import pytest
 from edgeinfer.backends.base import Device, DeviceOptions, Limits, open_device
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.kv import limits
+from edgeinfer.engine.media.open_encoder import OpenEncoder
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.engine.vision.open_encoder import OpenEncoder
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.projector_file import ProjectorFile, open_projector

@@ -17,8 +17,8 @@ import pytest
 
 from edgeinfer.app.server import request_images
 from edgeinfer.app.server.listening import ServerOptions
-from edgeinfer.engine.vision.image_reader import ImageReader
-from edgeinfer.engine.vision.open_encoder import OpenEncoder
+from edgeinfer.engine.media.media_reader import MediaReader
+from edgeinfer.engine.media.open_encoder import OpenEncoder
 from edgeinfer.models.download import public
 from edgeinfer.models.images.image import Image
 from tests.file_server import Served, serving
@@ -157,7 +157,7 @@ def test_results_of_calls_have_images(seeing: Running) -> None:
     assert shown.output[0].image_url == url_of(PHOTO)
 
 
-def reader(running: Running) -> ImageReader:
+def reader(running: Running) -> MediaReader:
     images = running.llm._images
     assert images is not None
     return images
@@ -260,7 +260,7 @@ def test_the_server_answers_while_an_image_is_encoded(seeing: Running, monkeypat
 
 
 def test_many_images_leave_threads_to_others(seeing: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, codes = Gate(monkeypatch, ImageReader, "_inputs"), list[int]()
+    gate, codes = Gate(monkeypatch, MediaReader, "_inputs"), list[int]()
 
     def ask(seed: int) -> None:
         part = {"type": "image_url", "image_url": url_of(photo(seed))}

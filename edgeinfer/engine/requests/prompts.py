@@ -27,7 +27,7 @@ from edgeinfer.engine.requests.conversation import (
     split_partial,
     whole,
 )
-from edgeinfer.engine.requests.image_prompts import SEES_NOTHING, Sight, images_of, with_rows
+from edgeinfer.engine.requests.media_prompts import SEES_NOTHING, Sight, images_of, with_rows
 from edgeinfer.engine.requests.module_prompts import (
     Module,
     Named,

@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any
 
 from edgeinfer.engine.requests.conversation import ASSISTANT, SYSTEM_ROLES, Messages, partial_tokens, split_partial
-from edgeinfer.engine.requests.image_prompts import (
+from edgeinfer.engine.requests.media_prompts import (
     NO_IMAGES,
     NamedTile,
-    PlacedImages,
+    PlacedMedia,
     Sight,
     bare,
     marked_as_text,
@@ -122,7 +122,7 @@ class ChatTeller:
             texts += [] if found is None else [found[1].trigger, found[1].begin, found[1].end]
         return frozenset(mark for text in texts for mark in self.tokenizer.marks.of(text))
 
-    def _text(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, StandIns, PlacedImages]:
+    def _text(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, StandIns, PlacedMedia]:
         """The text of a conversation up to where the answer begins, what stands in for its users' marks, its images."""
         if self.system and not any(message.role in SYSTEM_ROLES for message in messages):
             messages = [Message(SYSTEM_ROLES[0], self.system), *messages]

@@ -11,7 +11,7 @@ from edgeinfer.models.images.patches import block_order, patches_of
 from edgeinfer.models.images.resizing import normalised, resized
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, TileInput, TilePlan, averaged_neighbours
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, TileInput, TilePlan, averaged_neighbours
 from edgeinfer.models.vision.transformer import KEYS
 
 BEFORE, AFTER = "\n\n<start_of_image>", "<end_of_image>\n\n"
@@ -35,9 +35,9 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     last.add(RMSNorm("joined", last.buffer("normed", width), factors, width, g.sizes.epsilon))
     transformer.turned_product(last, "normed", "x", "mm.input_projection", out, width)
     mean, deviation = transformer.normalisation(hp)
-    plan = ImagePlan((TilePlan(grid, n_patches // block**2),), (BEFORE, 0, AFTER))
+    plan = MediaPlan((TilePlan(grid, n_patches // block**2),), (BEFORE, 0, AFTER))
 
-    def tiles(pixels: Pixels, _: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, _: MediaPlan) -> list[TileInput]:
         square = normalised(resized(pixels, (side, side), "bilinear"), mean, deviation)
         return [TileInput(patches_of(square, patch)[order])]
 

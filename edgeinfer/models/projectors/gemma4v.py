@@ -34,7 +34,7 @@ from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.encoder import (
     ImageEncoder,
-    ImagePlan,
+    MediaPlan,
     Pixels,
     Size,
     TileInput,
@@ -76,7 +76,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     transformer.product(last, "joined", "x", "mm.input_projection", out, width)
     averaged, root = averaged_neighbours(block * block), np.float32(math.sqrt(width))
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         down, across = grid = plan.tiles[0].grid
         image = np.float32(2) * (rescaled(resized(pixels, (down * patch, across * patch), "bicubic")) - np.float32(0.5))
         order = block_order(grid, block)
@@ -185,11 +185,11 @@ def _positions(table: Floats, grid: Size) -> Floats:
     return (table[None, :across] + table[half : half + down, None]).reshape(down * across, -1)
 
 
-def _plan(size: Size, patch: int, block: int, n_most: int) -> ImagePlan:
+def _plan(size: Size, patch: int, block: int, n_most: int) -> MediaPlan:
     """The one tile of an image: as large as `n_most` rows allow, its shape kept."""
     height, width = gemma4_size(size, patch, block, n_most)
     tile = TilePlan((height // patch, width // patch), height * width // (patch * block) ** 2)
-    return ImagePlan((tile,), (BEFORE, 0, AFTER))
+    return MediaPlan((tile,), (BEFORE, 0, AFTER))
 
 
 PROJECTOR = Projector(build)

@@ -17,7 +17,7 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.images.patches import block_order
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, Size, TileInput
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput
 from edgeinfer.models.vision.native import Marks, Resolution
 from edgeinfer.models.vision.positions import cubic
 from edgeinfer.models.vision.transformer import KEYS
@@ -41,7 +41,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     transformer.layers(g, activation, *transformer.axial_rope(g.sizes.head_width))
     transformer.norm(g, "v.post_ln", out="x")
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
         return [TileInput(resolution.patches(pixels, grid), resolution.axes(grid))]
 

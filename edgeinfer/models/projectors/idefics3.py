@@ -14,7 +14,7 @@ from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.encoder import (
     ImageEncoder,
-    ImagePlan,
+    MediaPlan,
     Pixels,
     Size,
     TileInput,
@@ -43,7 +43,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     tile, order = TilePlan(grid, n_patches // (block * block)), block_order(grid, block)
     mean, deviation = transformer.normalisation(hp)
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         cut = idefics_tiles(pixels, side, longest)
         return [TileInput(patches_of(normalised(each, mean, deviation), patch)[order]) for each in cut]
 
@@ -60,18 +60,18 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     )
 
 
-def _plan(size: Size, tile: TilePlan, side: int, longest: int) -> ImagePlan:
+def _plan(size: Size, tile: TilePlan, side: int, longest: int) -> MediaPlan:
     """The tiles of an image and what is written around them."""
     down, across = (edge // side for edge in idefics_sizes(size, side, longest)[1])
     if down == across == 1:
-        return ImagePlan((tile,), (f"{BEFORE}{WHOLE}", 0, BEFORE))
+        return MediaPlan((tile,), (f"{BEFORE}{WHOLE}", 0, BEFORE))
     parts: list[str | int] = []
     for row in range(down):
         for column in range(across):
             newline = "\n" if row and not column else ""
             parts += [f"{newline}{BEFORE}<row_{row + 1}_col_{column + 1}>", row * across + column]
     n_tiles = down * across
-    return ImagePlan((tile,) * (n_tiles + 1), (*parts, f"\n\n{BEFORE}{WHOLE}", n_tiles, BEFORE))
+    return MediaPlan((tile,) * (n_tiles + 1), (*parts, f"\n\n{BEFORE}{WHOLE}", n_tiles, BEFORE))
 
 
 PROJECTOR = Projector(build)

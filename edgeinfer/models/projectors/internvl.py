@@ -18,7 +18,7 @@ from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.class_token import TokensOfGrid
 from edgeinfer.models.vision.encoder import (
     ImageEncoder,
-    ImagePlan,
+    MediaPlan,
     Pixels,
     Size,
     TileInput,
@@ -55,12 +55,12 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     mean, deviation = transformer.normalisation(hp)
     join = joined_neighbours(block * block)
 
-    def plan(size: Size) -> ImagePlan:
+    def plan(size: Size) -> MediaPlan:
         down, across = closest_grid(size, side, *n_tiles)
         count = down * across + (down * across > 1)
-        return ImagePlan((tile,) * count, (BEFORE, *range(count), AFTER))
+        return MediaPlan((tile,) * count, (BEFORE, *range(count), AFTER))
 
-    def tiles(pixels: Pixels, _: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, _: MediaPlan) -> list[TileInput]:
         cut = internvl_tiles(pixels, side, *n_tiles)
         return [TileInput(tokens.input_rows(patches_of(normalised(each, mean, deviation), patch))) for each in cut]
 

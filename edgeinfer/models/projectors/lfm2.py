@@ -18,7 +18,7 @@ from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.encoder import (
     ImageEncoder,
-    ImagePlan,
+    MediaPlan,
     Pixels,
     Size,
     TileInput,
@@ -56,7 +56,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     transformer.product(last, "inner", "x", "mm.2", out, inner)
     mean, deviation = transformer.normalisation(hp)
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         found = []
         for tile, cut in zip(plan.tiles, lfm2_tiles(pixels, tiling), strict=True):
             patches = patches_of(normalised(cut, mean, deviation), patch)
@@ -80,7 +80,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     )
 
 
-def _plan(size: Size, tiling: LFM2Tiling, n_most: int) -> ImagePlan:
+def _plan(size: Size, tiling: LFM2Tiling, n_most: int) -> MediaPlan:
     """The tiles of an image, the whole image last. Raises BadImage."""
     patch, block = tiling.patch, tiling.merged
     height, width = tiling.size(size)
@@ -90,13 +90,13 @@ def _plan(size: Size, tiling: LFM2Tiling, n_most: int) -> ImagePlan:
     down, across = tiling.grid(size)
     n_tiles = down * across
     if n_tiles == 1:
-        return ImagePlan((whole,), (BEFORE, 0, AFTER))
+        return MediaPlan((whole,), (BEFORE, 0, AFTER))
     side = tiling.side // patch
     tile = TilePlan((side, side), (side // block) ** 2)
     parts: list[str | int] = [BEFORE]
     for number in range(n_tiles):
         parts += [f"<|img_row_{number // across + 1}_col_{number % across + 1}|>", number]
-    return ImagePlan((*(tile,) * n_tiles, whole), (*parts, WHOLE, n_tiles, AFTER))
+    return MediaPlan((*(tile,) * n_tiles, whole), (*parts, WHOLE, n_tiles, AFTER))
 
 
 PROJECTOR = Projector(build)

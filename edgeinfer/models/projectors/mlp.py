@@ -19,7 +19,7 @@ from edgeinfer.models.images.tiling import llava_next_tiles
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.class_token import TokensOfGrid
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, Size, TileInput, TilePlan
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput, TilePlan
 from edgeinfer.models.vision.transformer import KEYS
 
 CANVASES = "image_grid_pinpoints"
@@ -46,7 +46,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     mean, deviation = transformer.normalisation(hp)
     colour = tuple(int(each * 255) for each in mean)
 
-    def tiles(pixels: Pixels, _: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, _: MediaPlan) -> list[TileInput]:
         cut = llava_next_tiles(pixels, side, canvases) if canvases else [_squared(pixels, side, colour)]
         return [TileInput(tokens.input_rows(patches_of(normalised(each, mean, deviation), patch))) for each in cut]
 
@@ -91,11 +91,11 @@ def _canvases(hp: Hyperparameters, side: int) -> tuple[Size, ...]:
     return sizes
 
 
-def _planned(tile: TilePlan, side: int, canvases: tuple[Size, ...]) -> Callable[[Size], ImagePlan]:
-    def plan(size: Size) -> ImagePlan:
+def _planned(tile: TilePlan, side: int, canvases: tuple[Size, ...]) -> Callable[[Size], MediaPlan]:
+    def plan(size: Size) -> MediaPlan:
         height, width = best_canvas(size, canvases) if canvases else (0, 0)
         n_tiles = 1 + height // side * (width // side)
-        return ImagePlan((tile,) * n_tiles, tuple(range(n_tiles)))
+        return MediaPlan((tile,) * n_tiles, tuple(range(n_tiles)))
 
     return plan
 

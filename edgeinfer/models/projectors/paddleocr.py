@@ -11,7 +11,7 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.images.patches import block_order
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, Size, TileInput, joined_neighbours
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput, joined_neighbours
 from edgeinfer.models.vision.native import Marks, Resolution
 from edgeinfer.models.vision.positions import linear
 from edgeinfer.models.vision.transformer import KEYS
@@ -38,7 +38,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     last = transformer.begun_projection(hp, n_most // n, n * own, width)
     native.merger(last, "joined", "x", ("mm.1", "mm.2"), n * own, width)
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
         return [TileInput(resolution.patches(pixels, grid), resolution.axes(grid))]
 

@@ -21,7 +21,7 @@ from edgeinfer.models.images.resizing import normalised, resized
 from edgeinfer.models.images.sizes import pixtral_size
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, Size, TileInput, TilePart, TilePlan
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput, TilePart, TilePlan
 from edgeinfer.models.vision.native import grid_axes
 from edgeinfer.models.vision.transformer import KEYS
 
@@ -59,12 +59,12 @@ def encoder(
     width, own = hp.integer(f"{KEYS}projection_dim"), g.sizes.width
     mean, deviation = transformer.normalisation(hp)
 
-    def plan(size: Size) -> ImagePlan:
+    def plan(size: Size) -> MediaPlan:
         height, width = pixtral_size(size, longest, edge)
         lines = height // edge, width // edge
-        return ImagePlan((TilePlan((height // patch, width // patch), math.prod(lines)),), parts(lines))
+        return MediaPlan((TilePlan((height // patch, width // patch), math.prod(lines)),), parts(lines))
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
         enlarged = normalised(resized(pixels, (grid[0] * patch, grid[1] * patch), "bicubic"), mean, deviation)
         order = block_order(grid, block)

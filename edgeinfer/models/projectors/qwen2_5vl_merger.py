@@ -15,7 +15,7 @@ from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, Size, TileInput
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput
 from edgeinfer.models.vision.native import Resolution
 from edgeinfer.models.vision.transformer import KEYS
 
@@ -43,7 +43,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     last = transformer.begun_projection(hp, n_most // block**2, joined, width)
     native.merger(last, "joined", "x", ("mm.0", "mm.2"), joined, width)
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
         order, spans = windows((grid[0] // block, grid[1] // block), side)
         members = (order[:, None] * block**2 + np.arange(block**2)).reshape(-1)

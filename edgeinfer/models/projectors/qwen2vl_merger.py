@@ -9,7 +9,7 @@ from __future__ import annotations
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, TileInput, joined_neighbours
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, TileInput, joined_neighbours
 from edgeinfer.models.vision.native import Resolution
 from edgeinfer.models.vision.transformer import KEYS
 
@@ -28,7 +28,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     last = transformer.begun_projection(hp, n_most // n, joined, width)
     native.merger(last, "joined", "x", ("mm.0", "mm.2"), joined, width)
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
         return [TileInput(resolution.patches(pixels, grid), resolution.axes(grid))]
 

@@ -17,7 +17,7 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.images.patches import block_order
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan, Pixels, Size, TileInput
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput
 from edgeinfer.models.vision.native import Resolution
 from edgeinfer.models.vision.positions import stretched
 from edgeinfer.models.vision.transformer import KEYS
@@ -45,7 +45,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     if deep:
         g.add(JoinParts(("x", *deep.values()), g.buffer("parts", parts * own), own))
 
-    def tiles(pixels: Pixels, plan: ImagePlan) -> list[TileInput]:
+    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
         return [TileInput(resolution.patches(pixels, grid), resolution.axes(grid))]
 

@@ -42,7 +42,7 @@ class TilePart:
 
 
 @dataclass(frozen=True, slots=True)
-class ImagePlan:
+class MediaPlan:
     """What an image of some size becomes: its tiles, and what stands for it in a prompt.
 
     `parts`: texts, in which special tokens are spelled, and numbers of tiles or parts of them, whose rows stand there.
@@ -94,8 +94,8 @@ class ImageEncoder:
     n_most: int
     width: int
     placeholder: str
-    plan: Callable[[Size], ImagePlan]
-    tiles: Callable[[Pixels, ImagePlan], list[TileInput]]
+    plan: Callable[[Size], MediaPlan]
+    tiles: Callable[[Pixels, MediaPlan], list[TileInput]]
     joined: Callable[[Floats, Size], Floats]
     positions: tuple[Weight, Callable[[Floats, Size], Floats]] | None = None
     constants: tuple[Weight, ...] = ()

@@ -22,7 +22,7 @@ from edgeinfer.models.images.patches import block_order, patches_of
 from edgeinfer.models.images.resizing import normalised, resized
 from edgeinfer.models.images.sizes import QWEN_RATIO, multiples_within
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.vision.encoder import ImagePlan, Pixels, Size, TilePlan
+from edgeinfer.models.vision.encoder import MediaPlan, Pixels, Size, TilePlan
 from edgeinfer.models.vision.transformer import KEYS, normalisation, product
 
 MOST_TOKENS = 1280
@@ -95,11 +95,11 @@ class Resolution:
         height, width = multiples_within(self.enlarged(size, edge), edge, self.least, self.most)
         return height // self.patch, width // self.patch
 
-    def plan(self, size: Size, marks: Marks) -> ImagePlan:
+    def plan(self, size: Size, marks: Marks) -> MediaPlan:
         """An image as one tile whose rows have positions along axes. Raises as `grid`."""
         grid = self.grid(size)
         axes = grid_axes((grid[0] // self.block, grid[1] // self.block))
-        return ImagePlan((TilePlan(grid, len(axes), axes),), (marks.begin, 0, marks.end))
+        return MediaPlan((TilePlan(grid, len(axes), axes),), (marks.begin, 0, marks.end))
 
     def patches(self, pixels: Pixels, grid: Size) -> Floats:
         """The patches of an image: float32[N, 3 * patch * patch]."""

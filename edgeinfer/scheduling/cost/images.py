@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.vision.encoder import ImageEncoder, ImagePlan
+from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan
 from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass
 from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.scheduling.machine.profile import Profile
@@ -28,7 +28,7 @@ class EncoderWork:
         """The work that a header describes."""
         return cls(work_of(encoder.trunk, tensors), work_of(encoder.projection, tensors))
 
-    def seconds(self, profile: Profile, plan: ImagePlan) -> float:
+    def seconds(self, profile: Profile, plan: MediaPlan) -> float:
         """Seconds of encoding an image on a machine's CPU."""
         by_size: dict[tuple[int, int], float] = {}
         total = 0.0

@@ -14,11 +14,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from edgeinfer.engine.requests.image_prompts import NamedImage, NamedTile, Sight
+from edgeinfer.engine.media.open_encoder import OpenEncoder
+from edgeinfer.engine.requests.media_prompts import NamedMedia, NamedTile, Sight
 from edgeinfer.engine.requests.prompt_rows import LateRows
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.vision.open_encoder import OpenEncoder
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.images.image import Image
@@ -30,7 +30,7 @@ KEPT_BYTES = 256 << 20
 """Most bytes of rows of images that were encoded before."""
 
 
-class ImageReader:
+class MediaReader:
     """Reads images for one language model. Usable from any thread. Close it."""
 
     def __init__(self, projector: ProjectorFile, fingerprint: str, pool: Pool) -> None:
@@ -48,12 +48,12 @@ class ImageReader:
         """What lets prompts have images."""
         return Sight(re.compile(self._encoder.placeholder), self.named, self.rows)
 
-    def named(self, image: Image) -> NamedImage:
+    def named(self, image: Image) -> NamedMedia:
         """An image's plan, from its size alone, and its tiles by name. Raises BadImage."""
         width, height = image.size
         plan, key = self._encoder.plan((height, width)), f"{self._fingerprint} {image.key}"
         tiles = enumerate(plan.tiles)
-        return NamedImage(plan, tuple(NamedTile(image, number, tile, f"{key} {number}") for number, tile in tiles))
+        return NamedMedia(plan, tuple(NamedTile(image, number, tile, f"{key} {number}") for number, tile in tiles))
 
     def rows(self, tiles: Sequence[NamedTile], progress: Progress) -> list[LateRows]:
         """The rows of tiles, which are encoded when they are read. Raises BadImage for what cannot be decoded.
@@ -114,7 +114,7 @@ class _LateTile:
     """A tile whose pixels wait to be encoded, once."""
 
     def __init__(
-        self, reader: ImageReader, tile: NamedTile, own: TileInput | None, progress: Callable[[], None]
+        self, reader: MediaReader, tile: NamedTile, own: TileInput | None, progress: Callable[[], None]
     ) -> None:
         self._reader, self._tile, self._own, self._progress = reader, tile, own, progress
 
@@ -125,7 +125,7 @@ class _LateTile:
         return found[tile.first : tile.first + tile.plan.n_rows]
 
 
-def image_reader(subject: Subject, pool: Pool) -> ImageReader | None:
+def media_reader(subject: Subject, pool: Pool) -> MediaReader | None:
     """What reads images for an open model; None if it has no projector."""
     projector = subject.projector
-    return None if projector is None else ImageReader(projector, fingerprint(projector.file), pool)
+    return None if projector is None else MediaReader(projector, fingerprint(projector.file), pool)

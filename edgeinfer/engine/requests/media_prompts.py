@@ -19,7 +19,7 @@ from edgeinfer.engine.requests.prompt_rows import NUMBER_BITS, LateRows
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.models.images.image import Image, ImageSource
 from edgeinfer.models.text import Message
-from edgeinfer.models.vision.encoder import ImagePlan, TilePlan
+from edgeinfer.models.vision.encoder import MediaPlan, TilePlan
 from edgeinfer.steps import Progress
 
 IMAGE_PART = "image"
@@ -60,10 +60,10 @@ class NamedTile:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedImage:
+class NamedMedia:
     """An image that stands in a prompt."""
 
-    plan: ImagePlan
+    plan: MediaPlan
     tiles: tuple[NamedTile, ...]
 
     def pieces(self) -> Iterator[str | NamedTile]:
@@ -85,15 +85,15 @@ class Sight:
     """
 
     placeholder: re.Pattern[str]
-    named: Callable[[Image], NamedImage]
+    named: Callable[[Image], NamedMedia]
     rows: Callable[[Sequence[NamedTile], Progress], list[LateRows]]
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedImages:
+class PlacedMedia:
     """The images of a rendered text, in order, and the pattern of what stands for each; false if there are none."""
 
-    images: tuple[NamedImage, ...] = ()
+    images: tuple[NamedMedia, ...] = ()
     pattern: re.Pattern[str] = _MARK
 
     def __bool__(self) -> bool:
@@ -125,7 +125,7 @@ class PlacedImages:
         return self.pattern.sub("[image]", text)
 
 
-NO_IMAGES = PlacedImages()
+NO_IMAGES = PlacedMedia()
 
 
 def images_of(messages: Sequence[Message]) -> list[Image]:
@@ -176,17 +176,17 @@ def _joined(message: Message) -> Message:
     return replace(message, content=message.text)
 
 
-def placed(messages: Sequence[Message], sight: Sight | None) -> PlacedImages:
+def placed(messages: Sequence[Message], sight: Sight | None) -> PlacedMedia:
     """The images of a conversation, planned, by what templates write. Raises UnsupportedModel where nothing sees."""
     images = images_of(messages)
     if not images:
         return NO_IMAGES
     if sight is None:
         raise UnsupportedModel(SEES_NOTHING)
-    return PlacedImages(tuple(map(sight.named, images)), sight.placeholder)
+    return PlacedMedia(tuple(map(sight.named, images)), sight.placeholder)
 
 
-def with_marks(images: PlacedImages) -> PlacedImages:
+def with_marks(images: PlacedMedia) -> PlacedMedia:
     """The same images, for a text that was made of `marked_as_text`."""
     return replace(images, pattern=_MARK)
 

@@ -1,0 +1,1 @@
+"""Running encoders of images and sound beside a language model."""

@@ -1,1 +1,0 @@
-"""Running image encoders beside a language model."""
