@@ -47,7 +47,7 @@ def confidence(votes: Mapping[Hashable, float]) -> float:
     if not first:
         return 0.0
     n = first + second + 1
-    return math.fsum(math.comb(n, i) for i in range(first + 1)) / 2**n
+    return float(math.fsum(math.comb(n, i) for i in range(first + 1)) / 2**n)
 
 
 def entropy(votes: Mapping[Hashable, float]) -> float:
