@@ -16,9 +16,11 @@ import typer
 
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 from edgeinfer.app.command_line.question import Question, read_question, read_text_file
+from edgeinfer.app.command_line.several_answers import AnswerCount, Budget, Enough, PickName, VoteForm
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
+    from edgeinfer.app.command_line.several_answers import WantedAnswers
     from edgeinfer.app.mcp.answering import Begin, Show
     from edgeinfer.app.mcp.toolbox import Toolbox, ToolResult
     from edgeinfer.app.plans.expectation import Expected
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.engine.several.several import Several
     from edgeinfer.models.images.image import Image
     from edgeinfer.offload.weights import WeightReads
     from edgeinfer.settings import Settings
@@ -75,6 +78,11 @@ def run(
             "--mcp", metavar="NAME", help="Let the answer use the tools of this MCP server, or of all; repeatable."
         ),
     ] = None,
+    answers: AnswerCount = None,
+    pick: PickName = None,
+    vote_by: VoteForm = None,
+    enough: Enough = None,
+    budget: Budget = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print statistics to stderr.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -83,12 +91,14 @@ def run(
     Only the answer is printed to standard output, as it is generated; Ctrl-C stops it. Options may appear before,
     between or after the words of the question.
     """
+    from edgeinfer.app.command_line.several_answers import wanted_answers
     from edgeinfer.settings import load_settings
 
-    _check(raw=raw, system="system" in given, mcp=bool(mcp))
+    several = wanted_answers(answers, pick, vote_by, enough, budget)
+    _check(raw=raw, system="system" in given, mcp=bool(mcp), several=several is not None)
     modules = _module_texts(module or ())
     question = read_question(" ".join(prompt) if prompt else None, file or [], raw=raw)
-    shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules)
+    shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules, several=several)
     _answer(question, load_settings(given), tuple(stop or ()), shown, mcp or ())
 
 
@@ -96,13 +106,14 @@ def run(
 class _RunOutput:
     """How a prompt is taken, and what is printed besides or instead of the answer.
 
-    `modules`: texts to stand before it, by name.
+    `modules`: texts to stand before it, by name. `several`: how one of several answers is kept; None: there is one.
     """
 
     raw: bool
     as_json: bool
     as_text: bool
     modules: Mapping[str, str]
+    several: WantedAnswers | None = None
 
 
 def _answer(
@@ -116,6 +127,11 @@ def _answer(
     from edgeinfer.app.progress import ProgressLine
 
     opened = partial(open_llm, n_sessions=2) if shown.modules else open_llm  # modules as they were read, and placed
+    several: Several | None = None
+    if shown.several is not None:
+        from edgeinfer.app.opening.batch_loading import open_for_answers
+
+        opened = partial(open_for_answers, n=shown.several.n + bool(shown.modules))
     with _tools(tool_servers) as toolbox, opened(settings) as llm, ProgressLine() as progress:
         print_notices(llm.info.notices)
         wanted = answer_options(settings) | {"stop": stop, "progress": progress}
@@ -126,7 +142,11 @@ def _answer(
         show = partial(print_answer, quiet=shown.as_json, progress=progress)
         calls: list[CallRecord] = []
         messages = question.messages(settings.generation.system)
-        if toolbox is None:
+        if shown.several is not None:
+            several, interrupted = _several(llm, question.text if shown.raw else messages, wanted, shown, progress)
+            assert several.chosen is not None
+            stream = several.chosen
+        elif toolbox is None:
             stream = llm.complete(question.text, **wanted) if shown.raw else llm.chat(messages, **wanted)
             interrupted = show(stream)
         else:
@@ -136,11 +156,13 @@ def _answer(
         read = _Read(read_since(before, llm.telemetry.weight_reads), time.perf_counter() - started)
         print_notices(stream.stats.notices)
         print_thoughts_note(stream)
-        told = _Told(calls, _image_records(llm, question.images))
+        told = _Told(calls, _image_records(llm, question.images), several)
         _report(llm, stream, settings, read, shown, told)
-        record_speed(llm, stream.stats)
         found: list[Compared] = []
-        looking = None if interrupted else look_once(llm, progress, found.append)
+        looking = None
+        if several is None:
+            record_speed(llm, stream.stats)
+            looking = None if interrupted else look_once(llm, progress, found.append)
         if looking is not None:
             looking.join()
             print_notices(tuple(each.notice for each in found))
@@ -191,10 +213,11 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the model was told besides the text: results of tools, and images, each with its numbers."""
+    """What the model was told besides the text: results of tools, and images, each with its numbers; other answers."""
 
     calls: Sequence[CallRecord]
     images: Sequence[Mapping[str, object]]
+    several: Several | None = None
 
 
 def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _RunOutput, told: _Told) -> None:
@@ -206,25 +229,60 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
 
     telemetry = llm.telemetry
     assert stream.stats is not None
-    expected = expected_of(llm, stream.stats) if shown.as_json or shown.as_text else None
+    is_told = (shown.as_json or shown.as_text) and told.several is None  # of one among several nothing was predicted
+    expected = expected_of(llm, stream.stats) if is_told else None
+    several: tuple[dict[str, object], list[str]] = {}, []
+    if told.several is not None and shown.several is not None:
+        from edgeinfer.app.command_line.several_answers import several_lines, several_record
+
+        several = {"several": several_record(told.several, shown.several)}, several_lines(told.several)
     if shown.as_json:
         record = _record(llm, stream, settings, read, expected)
-        record |= {"calls": list(told.calls), "images": list(told.images)}
+        record |= {"calls": list(told.calls), "images": list(told.images), **several[0]}
         typer.echo(json.dumps(record, ensure_ascii=False))
     if shown.as_text:
         typer.echo(stats_text(stream.stats), err=True)
         images = ["{name}: {width} × {height}, {n_tokens} tokens".format_map(each) for each in told.images]
         predicted: list[str] = []
-        predicts = telemetry.policy.idle_work and telemetry.device == llm.info.device  # with all cores, all the time
+        predicts = (
+            told.several is None and telemetry.policy.idle_work and telemetry.device == llm.info.device
+        )  # with all cores, all the time
         if predicts:
             predicted = expectation_lines(expected, stream.stats, llm.info.device, llm.info.cores)
         disk = reading_lines(read.reading, read.seconds) + skipped_lines(read.reading, llm.info.approx)
         memory = [] if llm.info.need is None else [memory_line(llm.info.need, peak_rss_bytes())]
-        for line in (*images, *memory, *worker_lines(telemetry.affinity), *timeline_lines(llm), *disk, *predicted):
+        for line in (
+            *several[1],
+            *images,
+            *memory,
+            *worker_lines(telemetry.affinity),
+            *timeline_lines(llm),
+            *disk,
+            *predicted,
+        ):
             typer.echo(line, err=True)
 
 
-def _check(*, raw: bool, system: bool, mcp: bool) -> None:
+def _several(
+    llm: LLM, prompt: str | list[dict[str, Any]], options: Mapping[str, Any], shown: _RunOutput, progress: ProgressLine
+) -> tuple[Several, bool]:
+    """Write several answers and print the one that is kept; returns them, and whether that was interrupted."""
+    from edgeinfer.app.answer_output import print_notices, print_whole
+    from edgeinfer.app.command_line.several_answers import begun, kept_notice, write_all
+
+    assert shown.several is not None
+    several = begun(llm, prompt, shown.several, options)
+    interrupted = write_all(several, progress)
+    assert several.chosen is not None
+    if not shown.as_json:
+        print_whole(several.chosen)
+    print_notices((kept_notice(several),))
+    return several, interrupted
+
+
+def _check(*, raw: bool, system: bool, mcp: bool, several: bool) -> None:
+    if several and mcp:
+        raise BadSetting("several answers cannot use tools; leave out --mcp or --answers")
     if raw and mcp:
         raise BadSetting("--raw uses no chat template, so that the model cannot be told of tools; leave out --mcp")
     if raw and system:

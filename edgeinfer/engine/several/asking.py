@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Unpack, cast
+from typing import Unpack
 
 import numpy as np
 
