@@ -18,6 +18,7 @@ Form = Callable[[str], Hashable]
 FORMS = "auto, text, number, json, json:FIELD, regex:PATTERN"
 _BOX = "\\boxed{"
 _SAID = re.compile(r"(?i)\banswer\s*(?:is|:|=)\s*:?\s*([^\n]+)")
+_SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _NUMBER = re.compile(r"(?<![\w.])[-+\u2212]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
@@ -67,7 +68,7 @@ def automatic(text: str) -> Hashable:
     """What a text gives as its answer; see `form_of`."""
     said = _boxed(text)
     if said is None and (found := _SAID.findall(text)):
-        said = str(found[-1]).strip(" *_`")
+        said = _SENTENCE_END.split(found[-1])[0].strip(" *_`")
     if said is not None:
         number = last_number(said)
         return plain_text(said) if number is None else number
