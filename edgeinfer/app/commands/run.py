@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgeinfer.app.mcp.answering import Begin, Show
     from edgeinfer.app.mcp.toolbox import Toolbox, ToolResult
     from edgeinfer.app.plans.expectation import Expected
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.scheduler.stats import Stats

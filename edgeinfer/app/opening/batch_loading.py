@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.opening.loading import TerminalFace, check_template, load_model, load_options
+from edgeinfer.app.opening.loading import check_template, load_model, load_options
 from edgeinfer.app.opening.model_choice import open_chosen
+from edgeinfer.app.opening.terminal_face import TerminalFace
 from edgeinfer.app.progress import ProgressLine
 from edgeinfer.errors import BadSetting, DoesNotFit, UnknownKey, UnsupportedModel
 from edgeinfer.settings import Settings

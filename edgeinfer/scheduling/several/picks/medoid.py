@@ -16,7 +16,7 @@ def verdict(lanes: Sequence[Lane], rules: Rules) -> Verdict:
         return fallback(lanes)
     if len(whole) == 1:
         return decided(whole[0], "the only one that came to an end", lanes)
-    best = max(whole, key=lambda lane: (lane.likeness, -lane.number))
+    best = max(whole, key=lambda lane: (round(lane.likeness, 6), -lane.number))
     return decided(best, f"most like the other {len(whole) - 1}: {best.likeness:.2f} on average", lanes)
 
 
