@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import BadGGUF as BadGGUF
     from edgeinfer.errors import BadImage as BadImage
     from edgeinfer.errors import BadSetting as BadSetting
+    from edgeinfer.errors import BadSound as BadSound
     from edgeinfer.errors import BadTemplate as BadTemplate
     from edgeinfer.errors import ContextOverflow as ContextOverflow
     from edgeinfer.errors import DeviceFailed as DeviceFailed
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import UnknownKey as UnknownKey
     from edgeinfer.errors import UnsupportedModel as UnsupportedModel
     from edgeinfer.models.images.image import Image as Image
+    from edgeinfer.models.sounds.sound import Sound as Sound
     from edgeinfer.models.text import Message as Message
     from edgeinfer.models.text.tools import ToolCall as ToolCall
 
@@ -63,6 +65,7 @@ __all__ = [
     "BadGGUF",
     "BadImage",
     "BadSetting",
+    "BadSound",
     "BadTemplate",
     "BatchAnswer",
     "BatchStream",
@@ -90,6 +93,7 @@ __all__ = [
     "Session",
     "SessionsFailed",
     "SessionsUnwritable",
+    "Sound",
     "Stats",
     "TextStream",
     "TokenLogprobs",
@@ -122,6 +126,7 @@ def _home(name: str) -> str:
         "SamplingSettings": "engine.requests.sampling",
         "Score": "engine.scoring",
         "Session": "engine.session",
+        "Sound": "models.sounds.sound",
         "Stats": "engine.scheduler.stats",
         "TextStream": "engine.scheduler.stream",
         "TokenLogprobs": "engine.scheduler.token_choice",

@@ -63,6 +63,10 @@ class BadImage(EdgeInferError):
     """What is no image, is damaged, or has too many bytes or pixels."""
 
 
+class BadSound(EdgeInferError):
+    """What is no sound, is damaged, or has too many bytes or seconds or too few."""
+
+
 class BadFlag(BadSetting):
     """A command-line option with an invalid value."""
 

@@ -231,6 +231,11 @@ class LoadOptions:
         return dataclasses.replace(self, lora=(*files, *self.lora)) if files else self
 
     @property
+    def for_others(self) -> LoadOptions:
+        """These options without a projector file, which belongs to one model."""
+        return self if self.mmproj in ("auto", "off") else dataclasses.replace(self, mmproj="auto")
+
+    @property
     def prefix_bytes(self) -> int:
         """Disk space for prefixes; 0: none are kept there."""
         is_kept = self.prefix_cache and self.prefix_space != "0"

@@ -205,6 +205,11 @@ class FaceSettings:
     thinking: Literal["fold", "show", "hide"] = option(
         "fold", "Display of reasoning before an answer: fold, show or hide.", one_of(("fold", "show", "hide"))
     )
+    previews: Literal["auto", "blocks", "off"] = option(
+        "auto",
+        "Previews of images: auto (pixels where the terminal can, else half blocks), blocks or off.",
+        one_of(("auto", "blocks", "off")),
+    )
     snapshots: str = option(
         "1GB",
         "Disk space for KV caches of chats, with models that keep no prefixes; 0: chats leave no prefixes either.",

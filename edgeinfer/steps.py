@@ -14,11 +14,12 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much is done and how much there is."""
 
 READING_IMAGES = "reading images"
-"""Reported before an image, or a part of one, is encoded."""
+"""Reported before each part of an image is encoded; whoever is told may raise to stop."""
+READING_SOUND = "reading sound"
+"""The same for sound."""
+READING_MEDIA = (READING_IMAGES, READING_SOUND)
 COMPILING = "compiling for this CPU, once"
 """Reported while compiling kernels that no earlier run left in the cache."""
-READING_IMAGES = "reading images"
-"""Reported before each part of an image is encoded; whoever is told may raise to stop."""
 START_UNITS = 8
 """Starting the compiler takes as long as compiling this many kernels."""
 UNIT_S = 0.7

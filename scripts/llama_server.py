@@ -5,8 +5,9 @@ llama.cpp's server tests start a program by `LLAMA_SERVER_BIN_PATH` with flags s
 place of this program. Flags that only tune llama.cpp are left out; those that we cannot meet end the program.
 
 The models that the tests name are downloads, so others stand in for them, named by the environment: STAND_IN_TEXT,
-STAND_IN_EMBEDDING, STAND_IN_RERANKER and STAND_IN_INFILL. A repository that has no stand-in ends the program. Beside a
-file of presets they are in the store of models under the names of those downloads, as if they had been pulled.
+STAND_IN_SEEING (which reads images), STAND_IN_EMBEDDING, STAND_IN_RERANKER and STAND_IN_INFILL. A repository that has
+no stand-in ends the program. Beside a file of presets they are in the store of models under the names of those
+downloads, as if they had been pulled.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ STAND_INS = {
     "ggml-org/test-model-stories260K": "TEXT",
     "ggml-org/test-model-stories260K-infill": "INFILL",
     "ggml-org/stories15M_MOE": "TEXT",
-    "ggml-org/tinygemma3-GGUF:Q8_0": "TEXT",
+    "ggml-org/tinygemma3-GGUF:Q8_0": "SEEING",
     "ggml-org/models:bert-bge-small/ggml-model-f16.gguf": "EMBEDDING",
     "ggml-org/models:jina-reranker-v1-tiny-en/ggml-model-f16.gguf": "RERANKER",
 }
@@ -206,6 +207,7 @@ def server_flags(given: Given) -> list[str]:
     off = {"slots": "--no-slots" in given.switches, "page": "--no-ui" in given.switches}
     for part, is_off in {**off, "metrics": "--metrics" not in given.switches}.items():
         ours += ["--without", part] if is_off else []
+    ours += ["--mmproj", "off"] if "--no-mmproj" in given.switches else []
     return [*ours, "--no-autoload"] if "--no-models-autoload" in given.switches else ours
 
 

@@ -15,6 +15,7 @@ zeros, the share of activations set to zero.
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -33,6 +34,17 @@ from transformers import AutoModelForCausalLM
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data"
 COLUMN_STEP = 8
+SEEDS = Path(__file__).resolve().parent / "goldens" / "seeds.toml"
+
+
+def seed_of(case: Case, form: str) -> int:
+    """The seed of a case's weights and tokens in one of its formats."""
+    seeds: dict[str, int] = tomllib.loads(SEEDS.read_text())
+    name = f"{case.name}-{case.formats[0]}"
+    if name not in seeds:
+        free = 100 * (1 + max(seeds.values()) // 100)
+        raise RuntimeError(f"{name} has no seed: give it one in {SEEDS.name}, such as {free}")
+    return seeds[name] + case.formats.index(form)
 
 
 def rotary_tables(model: Any) -> dict[str, object]:
@@ -113,10 +125,10 @@ def make(case: Case, form: str, seed: int) -> None:
 def main(chosen: list[str]) -> int:
     torch.set_num_threads(1)
     DATA.mkdir(parents=True, exist_ok=True)
-    for number, case in enumerate(CASES + FURTHER_CASES + MIXTURE_CASES + FURTHER_MIXTURES):
-        for index, form in enumerate(case.formats):
+    for case in CASES + FURTHER_CASES + MIXTURE_CASES + FURTHER_MIXTURES:
+        for form in case.formats:
             if not chosen or case.name in chosen or f"{case.name}-{form}" in chosen:
-                make(case, form, seed=100 * number + index)
+                make(case, form, seed_of(case, form))
     return 0
 
 

@@ -24,7 +24,7 @@ from goldens.cases import CASES, SIZES, VOCABULARY, Sizes
 from goldens.conversion import convert, load_back
 from goldens.gemma4 import dense
 from goldens.weights import randomise
-from make_goldens import COLUMN_STEP, DATA
+from make_goldens import COLUMN_STEP, DATA, seed_of
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 from transformers.models.gemma3 import modeling_gemma3
@@ -156,9 +156,8 @@ def own(name: str, model: Any, architecture: str, form: str, seed: int, *, whole
 
 def existing(name: str, form: str, *, has_axes: bool, whole: bool = False) -> None:
     """Results of an existing model, which is regenerated to compute them."""
-    number = next(number for number, case in enumerate(CASES) if case.name == name and form in case.formats)
-    case = CASES[number]
-    seed = 100 * number + case.formats.index(form)
+    case = next(case for case in CASES if case.name == name and form in case.formats)
+    seed = seed_of(case, form)
     config = case.config(case.sizes or SIZES[form])
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     randomise(model, seed, case.quiet)

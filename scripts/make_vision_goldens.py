@@ -43,6 +43,11 @@ def all_cases() -> list[Case]:
     return [case for name in sorted(names) for case in importlib.import_module(f"goldens.vision.{name}").CASES]
 
 
+def class_of(named: str | type) -> Any:
+    """A class, by its name if transformers has it."""
+    return getattr(transformers, named) if isinstance(named, str) else named
+
+
 def picture(size: tuple[int, int], random: np.random.Generator, repeated: int) -> NDArray[np.uint8]:
     """A picture of smooth colours with an edge and some noise: uint8[H, W, 3]. `repeated`: as in `Case`."""
     height, width = (-(-each // repeated) for each in size)
@@ -61,8 +66,8 @@ def write_checkpoint(case: Case, folder: Path, seed: int) -> tuple[Any, Any]:
     config.dtype = torch.bfloat16
     if case.speaker is not None:
         config.image_token_id = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(case.image_token)
-    kind = getattr(transformers, case.model)
-    make = kind.from_config if case.model.startswith("Auto") else kind._from_config
+    kind = class_of(case.model)
+    make = kind.from_config if kind.__name__.startswith("Auto") else kind._from_config
     model = make(config, attn_implementation="eager", dtype=torch.float32)
     randomise(model, seed, 0.0)
     if case.prepare is not None:
@@ -118,7 +123,7 @@ def answered(
     assert case.speaker is not None
     name, options = case.speaker
     parts = {"image_processor": processor, "tokenizer": AutoTokenizer.from_pretrained(folder)}
-    speaker = getattr(transformers, name)(**parts, **options)
+    speaker = class_of(name)(**parts, **options)
     inputs = speaker(text=[case.prompt], images=[pixels], return_tensors="pt", **case.asked)
     with torch.no_grad():
         logits = model(**inputs, use_cache=False).logits[0, -1].float().numpy()
@@ -127,8 +132,8 @@ def answered(
     return {"prompt": np.array(case.prompt), f"ids{number}": ids, f"last{number}": logits}
 
 
-def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
-    """Write a family's files and transformers' results."""
+def make(case: Case, converter: Converter, seed: int, data: Path, sources: Path) -> None:
+    """Write a family's files and transformers' results. `sources`: llama.cpp's folder."""
     random = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / case.name
@@ -150,7 +155,7 @@ def make(case: Case, converter: Converter, seed: int, data: Path) -> None:
             converter.convert(folder, data / f"{case.name}.gguf", "bf16", case.tokenizer.pre, options)
         out = data / f"mmproj-{case.name}.gguf"
         if case.projector is not None:
-            case.projector(model, out)
+            case.projector(model, out, sources)
         else:
             converter.convert(folder, out, "f32", case.tokenizer.pre, ("--mmproj", *case.options))
         if case.keys:
@@ -169,7 +174,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary, Converter(given.llama_cpp, Path(temporary) / "log") as converter:
         for case in all_cases():
             if case.name in (given.families or [case.name]):
-                make(case, converter, zlib.crc32(case.name.encode()), DATA)
+                make(case, converter, zlib.crc32(case.name.encode()), DATA, given.llama_cpp)
     return 0
 
 

@@ -35,6 +35,7 @@ from scripts.stand_in_encoders import read_further
 SCRIPTS = Path(__file__).resolve().parent
 REASONS = SCRIPTS / "llama_server_tests.toml"
 GOLDENS = SCRIPTS.parent / "tests" / "golden" / "data" / "embedding"
+SEEING = GOLDENS.parent / "vision" / "gemma3.gguf"
 COPIED = ("tools/server/tests", "models/templates")
 NEEDED = "pytest", "openai", "requests", "wget", "filelock"
 """What the tests import."""
@@ -133,6 +134,7 @@ def run(given: argparse.Namespace, report: Path, place: Path) -> list[Outcome]:
         "EDGEINFER_HOME": str(place / "home"),  # without the models of whoever runs this
         "LLAMA_SERVER_BIN_PATH": str(program),
         "STAND_IN_TEXT": str(given.text.resolve()),
+        "STAND_IN_SEEING": str(given.seeing.resolve()),
         "STAND_IN_EMBEDDING": str(given.embedding or read_further(GOLDENS / "bert-f32.gguf", place / "bert.gguf")),
         "STAND_IN_RERANKER": str(given.reranker or read_further(GOLDENS / "reranker-f32.gguf", place / "ranker.gguf")),
         "STAND_IN_INFILL": str(given.infill.resolve()),
@@ -160,6 +162,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("sources", type=Path, help="the folder of llama.cpp's sources")
     parser.add_argument("files", nargs="*", help="files of tests, such as test_completion; default: all")
     parser.add_argument("--text", type=Path, help="a model whose answers do not end by themselves; default: a tiny one")
+    parser.add_argument("--seeing", type=Path, default=SEEING, help="a model that reads images; default: a tiny one")
     parser.add_argument("--infill", type=Path, help="a small model with fill-in-the-middle tokens")
     parser.add_argument("--embedding", type=Path, help="an embedding model; default: a tiny one")
     parser.add_argument("--reranker", type=Path, help="a reranker; default: a tiny one")

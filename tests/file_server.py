@@ -28,6 +28,7 @@ class Served:
     statuses: list[int] = field(default_factory=list)  # answered first, one per request
     redirect: str | None = None
     content_type: str | None = None
+    cache_control: str | None = None
 
 
 @dataclass
@@ -124,6 +125,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Accept-Ranges", "bytes")
         if served.content_type:
             self.send_header("Content-Type", served.content_type)
+        if served.cache_control:
+            self.send_header("Cache-Control", served.cache_control)
         if served.etag:
             self.send_header("ETag", served.etag)
         if served.last_modified:

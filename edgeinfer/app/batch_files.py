@@ -1,9 +1,9 @@
 """The files of a batch: prompts, one per line, and their answers, one JSON object per line.
 
-In: lines of text, each a plain question or a JSON object with its own options and images; answers, as they finish. Out:
-`BatchEntry`s, or why a line cannot be used, with its line number; lines on stdout or appended to a file, in ASCII, so
-that no encoding can reject them. A resumed batch skips what its file has answered; if a prompt has several lines, the
-last one counts. Knows no models.
+In: lines of text, each a plain question or a JSON object with its own options, images and sounds; answers, as they
+finish. Out: `BatchEntry`s, or why a line cannot be used, with its line number; lines on stdout or appended to a file,
+in ASCII, so that no encoding can reject them. A resumed batch skips what its file has answered; if a prompt has several
+lines, the last one counts. Knows no models.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from edgeinfer.app.image_files import data_of_url, is_data_url
+from edgeinfer.app.sound_files import data_of_sound
 from edgeinfer.approximation import EXACT, Approximation
-from edgeinfer.errors import BadImage, BadSetting, EdgeInferError
+from edgeinfer.errors import BadImage, BadSetting, BadSound, EdgeInferError
 from edgeinfer.text_values import user_path
 
 if TYPE_CHECKING:
@@ -39,9 +40,11 @@ NUMBERS: Mapping[str, str] = {
 WHOLE: Mapping[str, str] = {name: name for name in ("top_k", "seed", "max_tokens", "max_thought_tokens")}
 THINKING, EFFORT = "enable_thinking", "reasoning_effort"
 LORA = "lora"
-IMAGES = "images"
-"""Paths or data URLs of images that stand before a question."""
-KEYS = (*CONTENTS, IMAGES, "id", "system", "stop", THINKING, EFFORT, LORA, *NUMBERS, *WHOLE)
+IMAGES, SOUNDS = "images", "sounds"
+"""Paths or data URLs of images and sounds that stand before a question."""
+LONGEST_PATH = 4096
+"""Characters; a longer text is base64 without its head."""
+KEYS = (*CONTENTS, IMAGES, SOUNDS, "id", "system", "stop", THINKING, EFFORT, LORA, *NUMBERS, *WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ class BatchEntry:
 def read_entries(lines: Iterable[str], system: str | None, folder: Path | None = None) -> list[BatchEntry]:
     """Parse all lines that are not blank. `system`: system prompt for questions without their own.
 
-    `folder`: where paths of images begin, else in the working folder; images are read when their prompt is answered.
+    `folder`: where paths of images and sounds begin, else in the working folder; these are read when their prompt is
+    answered.
     Raises BadSetting for the first line that cannot be used, with its number.
     """
     entries: list[BatchEntry] = []
@@ -64,7 +68,7 @@ def read_entries(lines: Iterable[str], system: str | None, folder: Path | None =
         if line.strip():
             try:
                 entries.append(_entry(len(entries), line, system, folder or Path.cwd()))
-            except (BadSetting, BadImage) as reason:
+            except (BadSetting, BadImage, BadSound) as reason:
                 raise BadSetting(f"line {number}: {reason}") from None
     return entries
 
@@ -94,12 +98,13 @@ def _content(found: Mapping[str, object], system: str | None, folder: Path) -> s
     if len(given) != 1:
         raise BadSetting(f"give one of {', '.join(CONTENTS)}, not {' and '.join(given) or 'none of them'}")
     content = found[given[0]]
-    if IMAGES in found and given[0] != "prompt":
-        raise BadSetting(f"{IMAGES} stand before a prompt; in messages they are parts, and a text has none")
+    media = [key for key in (IMAGES, SOUNDS) if key in found]
+    if media and given[0] != "prompt":
+        raise BadSetting(f"{media[0]} stand before a prompt; in messages they are parts, and a text has none")
     if given[0] == "messages":
         if not isinstance(content, list) or not all(isinstance(each, dict) for each in content) or not content:
             raise BadSetting('messages must be a list: [{"role": "user", "content": "…"}]')
-        return [_with_images(message, folder) for message in content]
+        return [_with_media(message, folder) for message in content]
     if not isinstance(content, str) or not content:
         raise BadSetting(f"{given[0]} must be a text")
     if given[0] == "text":
@@ -107,25 +112,33 @@ def _content(found: Mapping[str, object], system: str | None, folder: Path) -> s
     own = found.get("system", system)
     if own is not None and not isinstance(own, str):
         raise BadSetting(f"system must be a text, not {own!r}")
-    paths = found.get(IMAGES, ())
+    images = [{"type": "image", "image": _image(path, folder)} for path in _paths(found, IMAGES, "photo.jpg")]
+    sounds = [{"type": "audio", "audio": _sound(path, folder)} for path in _paths(found, SOUNDS, "talk.wav")]
+    return _question(content, own, [*images, *sounds])
+
+
+def _paths(found: Mapping[str, object], key: str, example: str) -> Sequence[str]:
+    paths = found.get(key, ())
     if not isinstance(paths, Sequence) or isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
-        raise BadSetting(f'{IMAGES} must be a list of paths or data URLs, ["photo.jpg"], not {paths!r}')
-    return _question(content, own, [{"type": "image", "image": _image(path, folder)} for path in paths])
+        raise BadSetting(f'{key} must be a list of paths or data URLs, ["{example}"], not {paths!r}')
+    return paths
 
 
-def _question(text: str, system: str | None, images: Sequence[Mapping[str, object]] = ()) -> list[Mapping[str, object]]:
+def _question(text: str, system: str | None, media: Sequence[Mapping[str, object]] = ()) -> list[Mapping[str, object]]:
     instructions: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
-    return [*instructions, {"role": "user", "content": [*images, {"type": "text", "text": text}] if images else text}]
+    return [*instructions, {"role": "user", "content": [*media, {"type": "text", "text": text}] if media else text}]
 
 
-def _with_images(message: Mapping[str, object], folder: Path) -> Mapping[str, object]:
-    """A message whose parts that are images have a path or the bytes of a file."""
+def _with_media(message: Mapping[str, object], folder: Path) -> Mapping[str, object]:
+    """A message whose parts that are images or sounds have a path or the bytes of a file."""
     parts = message.get("content")
     return {**message, "content": [_part(part, folder) for part in parts]} if isinstance(parts, list) else message
 
 
 def _part(part: object, folder: Path) -> object:
-    """A part of a message: an image has a `path`, or `image_url` as over the API."""
+    """A part of a message: an image has a `path`, or `image_url` as over the API; a sound `path` or `input_audio`."""
+    if isinstance(part, dict) and part.get("type") in ("audio", "input_audio"):
+        return {"type": "audio", "audio": _sound_of(part, folder)}
     if not isinstance(part, dict) or part.get("type") not in ("image", "image_url", "input_image"):
         return part
     source = part.get("path", part.get("image_url", part.get("image")))
@@ -138,12 +151,35 @@ def _part(part: object, folder: Path) -> object:
 
 
 def _image(source: str, folder: Path) -> str | bytes:
-    """The path of an image, or its bytes in a data URL. Raises BadImage."""
+    """The path of an image, the same from whatever folder, or its bytes in a data URL. Raises BadImage."""
     if is_data_url(source):
         return data_of_url(source)
-    if source.lower().startswith(("http://", "https://")):
-        raise BadImage(f"{source} would have to be fetched; download the image and give its path")
-    return str(folder / user_path(source))
+    if len(source) > LONGEST_PATH:
+        raise BadImage(f"{source[:20]}… is no path; before base64 stands data:image/png;base64,")
+    if "://" in source:
+        raise BadImage(f"{source} is an address, and nothing is fetched; give the path of a file")
+    return str((folder / user_path(source)).absolute())
+
+
+def _sound_of(part: Mapping[str, object], folder: Path) -> str | bytes:
+    embedded = part.get("input_audio")
+    if isinstance(embedded, dict) and isinstance(embedded.get("data"), str):
+        return data_of_sound(embedded["data"])
+    source = part.get("path", part.get("audio"))
+    if not isinstance(source, str):
+        raise BadSetting('a sound needs a path, {"type": "audio", "path": "talk.wav"}, or input_audio with its data')
+    return _sound(source, folder)
+
+
+def _sound(source: str, folder: Path) -> str | bytes:
+    """The path of a sound, or its bytes in a data URL. Raises BadSound."""
+    if is_data_url(source):
+        return data_of_sound(source)
+    if len(source) > LONGEST_PATH:
+        raise BadSound(f"{source[:20]}… is no path; before base64 stands data:audio/wav;base64,")
+    if "://" in source:
+        raise BadSound(f"{source} is an address, and nothing is fetched; give the path of a file")
+    return str((folder / user_path(source)).absolute())
 
 
 def _options(found: Mapping[str, object]) -> Options:
@@ -221,8 +257,8 @@ def digest(entry: BatchEntry) -> str:
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
 
 
-def _digest_of_bytes(image: bytes) -> str:
-    return hashlib.sha256(image).hexdigest()
+def _digest_of_bytes(file: bytes) -> str:
+    return hashlib.sha256(file).hexdigest()
 
 
 def is_kept(line: Mapping[str, object], out: Path | None) -> bool:

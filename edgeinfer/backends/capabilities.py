@@ -103,6 +103,14 @@ class Buffers(Protocol):
         ...
 
 
+class Scratch(Protocol):
+    """Memory whose contents matter within a pass alone (`ModelSpec.scratch`)."""
+
+    def give_back(self) -> None:
+        """Give the memory back to the system until the next pass; the result of the last one is lost."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LaneCapabilities:
     """What a lane can do besides running steps.
@@ -118,6 +126,7 @@ class LaneCapabilities:
     scales     whether passes may state scales of LoRA adapters
     budgets    whether passes may state budgets of attention
     turning    moves cached tokens to other positions
+    scratch    memory that can be given back between passes
     """
 
     states: StateMemory | None = None
@@ -131,6 +140,7 @@ class LaneCapabilities:
     scales: bool = False
     budgets: bool = False
     turning: KeyTurner | None = None
+    scratch: Scratch | None = None
 
 
 class OwnMemory(Protocol):

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.graph.operands import AxisPermutation, RopePermutation, Weight
+from edgeinfer.graph.operands import AlternatingPermutation, AxisPermutation, RopePermutation, Weight
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import dequantise
@@ -24,6 +24,9 @@ def row_order(weight: Weight) -> NDArray[np.int64] | None:
     if isinstance(weight.order, AxisPermutation):
         quarters = np.arange(weight.n_rows).reshape(-1, 4, weight.order.head_width // 4)
         return quarters[:, [2, 0, 3, 1]].reshape(-1)
+    if isinstance(weight.order, AlternatingPermutation):
+        pairs = np.arange(weight.n_rows).reshape(-1, weight.order.head_width // 4, 2, 2)
+        return pairs.transpose(0, 3, 2, 1)[:, :, ::-1].reshape(-1)
     if weight.order is None:
         return None
     starts, part = np.arange(0, weight.stop - weight.start, weight.order.step), np.arange(weight.order.width)

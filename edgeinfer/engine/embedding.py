@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Literal, get_args
@@ -21,6 +22,8 @@ import numpy as np
 
 from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.requests.media_prompts import NamedTile
+from edgeinfer.engine.requests.prompt_rows import MixedPrompt, Piece
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import Subject
@@ -31,7 +34,7 @@ from edgeinfer.graph.graph import Bend
 from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
 from edgeinfer.graph.ops.rms_norm import RMSNorm, rms_norm
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
-from edgeinfer.graph.step import Floats, join
+from edgeinfer.graph.step import Batch, Floats, join
 from edgeinfer.models.gguf import Metadata
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.steps import Progress, no_progress
@@ -64,13 +67,15 @@ class TextReader:
 
     def embed(
         self,
-        texts: Sequence[str | Sequence[int]],
+        texts: Sequence[str | Sequence[Piece | NamedTile]],
         *,
         pooling: Pooling | None = None,
         normalized: bool = True,
         progress: Progress = no_progress,
     ) -> list[Floats]:
-        """Embed texts, or lists of their tokens: float32[D] each, of length 1 if `normalized`; usable from any thread.
+        """Embed texts, or lists of their tokens, which rows or tiles of images may be among; usable from any thread.
+
+        Returns float32[D] for each, of length 1 if `normalized`.
 
         With pooling "none" each is float32[T, D], a row for each token.
 
@@ -82,8 +87,9 @@ class TextReader:
         self._pool.check_open()
         if isinstance(texts, str):
             raise BadSetting("embed takes a list of texts; write [text]")
-        prompts = [self.tokenize(text) if isinstance(text, str) else self.prompts.checked(text) for text in texts]
-        return self._embedder.embed(prompts, pooling, normalized=normalized, progress=progress)
+        pieces = [self.tokenize(text) if isinstance(text, str) else text for text in texts]
+        read = [EmbeddedText(*self.prompts.pieces(each, progress)) for each in pieces]
+        return self._embedder.embed(read, pooling, normalized=normalized, progress=progress)
 
     @property
     def embedding_width(self) -> int:
@@ -125,6 +131,21 @@ def _pooling_of(metadata: Metadata, key: str) -> Pooling:
     return _BY_NUMBER[number]
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddedText:
+    """A text to embed: its tokens, in which rows have names, and the prompt if it has rows."""
+
+    tokens: Sequence[int]
+    mixed: MixedPrompt | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def part(self, first: int, most: int) -> Sequence[int]:
+        """The tokens from position `first` on that a pass of `most` reads; more if rows there see each other."""
+        return self.tokens[first : first + (most if self.mixed is None else self.mixed.n_together(first, most))]
+
+
 class Embedder:
     """Embeds texts with one model; usable from any thread. Raises UnsupportedModel if hidden states are not exposed."""
 
@@ -154,7 +175,7 @@ class Embedder:
 
     def embed(
         self,
-        texts: Sequence[Sequence[int]],
+        texts: Sequence[EmbeddedText],
         pooling: Pooling | None = None,
         *,
         normalized: bool = True,
@@ -167,30 +188,30 @@ class Embedder:
         pooling, n_context = pooling or self.pooling, self._pool.executor.limits.n_context
         if pooling not in get_args(Pooling):
             raise BadSetting(f"pooling cannot be {pooling!r}: it must be one of {', '.join(get_args(Pooling))}")
-        for tokens in texts:
-            if not tokens:
+        for text in texts:
+            if not len(text):
                 raise BadSetting("an empty text has no embedding; give some text")
-            if len(tokens) > n_context:
+            if len(text) > n_context:
                 raise ContextOverflow(
-                    f"the text is too large: it has {len(tokens)} tokens and the context holds {n_context}; shorten it",
-                    len(tokens),
+                    f"the text is too large: it has {len(text)} tokens and the context holds {n_context}; shorten it",
+                    len(text),
                     n_context,
                 )
         pooled = [vector for group in self._groups(texts) for vector in self._read(group, pooling, progress)]
         return [self._finished(vector, normalized=normalized) for vector in pooled]
 
-    def _groups(self, texts: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+    def _groups(self, texts: Sequence[EmbeddedText]) -> Iterator[list[EmbeddedText]]:
         """Yield the texts in order, in groups that fit in one pass; a longer text comes alone."""
         limits = self._pool.executor.limits
-        group: list[Sequence[int]] = []
-        for tokens in texts:
-            joined = [*group, tokens]
+        group: list[EmbeddedText] = []
+        for text in texts:
+            joined = [*group, text]
             n_tokens = sum(len(each) for each in joined)
             n_pages = sum(pages_for(len(each)) for each in joined)
             many = limits.n_sequences and len(joined) > limits.n_sequences
             if group and (n_tokens > self._most_tokens or n_pages > pages_for(limits.n_context) or many):
                 yield group
-                joined = [tokens]
+                joined = [text]
             group = joined
         if group:
             yield group
@@ -201,7 +222,7 @@ class Embedder:
         limits = self._pool.executor.limits
         return limits.n_context if self._reads_whole else min(CHUNK, limits.max_tokens)
 
-    def _read(self, group: list[Sequence[int]], pooling: Pooling, progress: Progress) -> list[Floats]:
+    def _read(self, group: list[EmbeddedText], pooling: Pooling, progress: Progress) -> list[Floats]:
         """Return the pooled row of each text: float32[D]; without pooling its rows, float32[T, D].
 
         Several texts may fit in one pass; a single text may take more.
@@ -215,13 +236,16 @@ class Embedder:
             for member in members:
                 opened.callback(member.close)
             read, until = [0] * len(group), time.monotonic() + PATIENCE_S
-            while any(done < len(tokens) for done, tokens in zip(read, group, strict=True)):
-                for done, tokens in zip(read, group, strict=True):
-                    progress("embedding", done, len(tokens))
+            while any(done < len(text) for done, text in zip(read, group, strict=True)):
+                for done, text in zip(read, group, strict=True):
+                    progress("embedding", done, len(text))
                 with self._pool.lock:
                     firsts = [member.n_cached for member in members]  # 0 if others took the memory
-                    parts = [tokens[first : first + most] for tokens, first in zip(group, firsts, strict=True)]
-                    found = self._pass(members, parts, waits=time.monotonic() < until)
+                    batches = [
+                        member.chain(text.part(first, most), wants_logits=False, mixed=text.mixed)
+                        for member, first, text in zip(members, firsts, group, strict=True)
+                    ]
+                    found = self._pass(members, batches, waits=time.monotonic() < until)
                 if not found:
                     time.sleep(PAUSE_S)
                     continue
@@ -233,19 +257,18 @@ class Embedder:
                         all_rows[number] = [*(all_rows[number] if first else ()), rows]
                 if pooling == "first":
                     break
-        for tokens in group:
-            progress("embedding", len(tokens), len(tokens))
+        for text in group:
+            progress("embedding", len(text), len(text))
         if pooling == "mean":
-            return [(total / len(tokens)).astype(np.float32) for total, tokens in zip(sums, group, strict=True)]
+            return [(total / len(text)).astype(np.float32) for total, text in zip(sums, group, strict=True)]
         return [np.concatenate(rows) for rows in all_rows] if pooling == "none" else ends
 
-    def _pass(self, members: list[CachedSequence], parts: list[Sequence[int]], *, waits: bool) -> list[Floats]:
+    def _pass(self, members: list[CachedSequence], batches: list[Batch], *, waits: bool) -> list[Floats]:
         """Run one pass over the next tokens of each text.
 
         Returns the head's input rows, float32[T, D]; none if it `waits` and running requests have the memory. Needs the
         lock.
         """
-        batches = [member.chain(part, wants_logits=False) for member, part in zip(members, parts, strict=True)]
         joined = join(batches)
         try:
             members[0].evaluate(joined)
@@ -254,9 +277,9 @@ class Embedder:
                 raise
             return []
         self._pool.n_readings += 1
-        self._pool.n_read += sum(map(len, parts))
+        self._pool.n_read += len(joined.tokens)
         rows = self._normed(self._showing.show(self._source))
-        nodes = np.split(np.arange(len(rows), dtype=np.int32), np.cumsum([len(part) for part in parts])[:-1])
+        nodes = np.split(np.arange(len(rows), dtype=np.int32), np.cumsum([len(each.tokens) for each in batches])[:-1])
         for member, own in zip(members, nodes, strict=True):
             member.commit(joined, own)
         return [rows[own] for own in nodes]
@@ -325,7 +348,8 @@ class Ranker:
         return [token for token in (begin, *parts[0], *between, *parts[1], end) if token is not None]
 
     def _scores(self, pairs: list[list[int]], progress: Progress) -> list[float]:
-        rows = self._embedder.embed(pairs, self._head.row, normalized=False, progress=progress)
+        texts = [EmbeddedText(pair) for pair in pairs]
+        rows = self._embedder.embed(texts, self._head.row, normalized=False, progress=progress)
         return [self._score(row) for row in rows]
 
     def _score(self, row: Floats) -> float:

@@ -22,6 +22,7 @@ from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.prefixes.kept import disk_prefixes
 from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters
 from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.media_prompts import IMAGE_PART, SOUND_PART
 from edgeinfer.engine.requests.module_prompts import Module, PromptPiece
 from edgeinfer.engine.requests.named_modules import NamedModules
 from edgeinfer.engine.requests.prompts import Prompts
@@ -102,7 +103,7 @@ class LLM(TextReader, TextScorer, SeveralAsker):
         `prefix_bytes`: disk space for prefixes; 0: none are kept there. `reuse`: what requests may use of the cache if
         they do not say, and why it cannot be more than the same beginning, if it cannot.
         """
-        self._images = media_reader(subject, pool)
+        self._media = media_reader(subject, pool)
         self._subject = subject
         self._pool = pool
         self._driver = StepDriver(Scheduler(pool, parallel))
@@ -121,15 +122,17 @@ class LLM(TextReader, TextScorer, SeveralAsker):
         self.modules = NamedModules(*own_modules, self._read_module, self._drop_module, self._why_no_module)
         """Texts that are read once, alone, and placed in prompts by name."""
         named = self.modules.__getitem__
-        sight = None if self._images is None else self._images.sight
+        modalities = None if self._media is None else self._media.modalities
         told = ollama.stops, ollama.system, limits.kv_budget > 0
-        self.prompts = Prompts(*own, self.adapters, *told, *reuse, named, sight)
+        self.prompts = Prompts(*own, self.adapters, *told, *reuse, named, modalities)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
         keeps = admission.on_disk is not None
-        self.info = replace(info, keeps_prefixes=keeps, reads_images=self._images is not None)
+        kinds = () if modalities is None else tuple(modalities.placeholders)
+        sees, hears = IMAGE_PART in kinds, SOUND_PART in kinds
+        self.info = replace(info, keeps_prefixes=keeps, reads_images=sees, reads_sound=hears)
         self.telemetry = Telemetry(self._driver.scheduler, subject, self.info)
         self._note = RunningNote(OpenModel(info.name, info.path))
         self.comparison = comparison
@@ -365,8 +368,8 @@ class LLM(TextReader, TextScorer, SeveralAsker):
             self._idle_priming = None
             if self.drafts is not None:
                 self.drafts.keep_primed()
-        if self._images is not None:
-            self._images.close()
+        if self._media is not None:
+            self._media.close()
         self._pool.close()
         if self.drafts is not None:
             self.drafts.close()

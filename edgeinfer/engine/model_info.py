@@ -42,6 +42,8 @@ class ModelInfo:
     """Whether what is read of texts is kept on disk for later."""
     reads_images: bool = False
     """Whether messages may have images."""
+    reads_sound: bool = False
+    """Whether messages may have sound."""
 
     @property
     def approx(self) -> float | None:

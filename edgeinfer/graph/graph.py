@@ -72,7 +72,8 @@ class ModelSpec:
     `logits` is float32[O, n_vocab], or hidden rows for a model without logits. `head_width`: width of the keys' heads.
     `dense`: matrices applied in turn to a pooled row of hidden states. `rank`: the ranking head of a reranker.
     `limit`: None if the spec is right for every context. `most_whole`: most rows of an image that see each other, so
-    that they must be in one pass; 0 if none do.
+    that they must be in one pass; 0 if none do. `scratch`: nothing but the result is read after a pass, so that buffers
+    may share memory.
     """
 
     architecture: str
@@ -94,6 +95,7 @@ class ModelSpec:
     logits: str = "logits"
     limit: ContextLimit | None = None
     most_whole: int = 0
+    scratch: bool = False
 
     def ops(self) -> Iterator[Op]:
         """All ops in order."""

@@ -65,7 +65,8 @@ class AttentionHeads:
     """Attention of one layer: query heads, key/value heads, widths of keys and values, and the window, if any.
 
     `blocks`: what blocks of a prompt attend to, if not to everything. Without `causal` tokens of a pass attend to those
-    after them too, within the window if there is one. `precision`: what is enough.
+    after them too, within the window if there is one, or to `span` of them on average, where passes state what each
+    sees (infinite: that is not known). `precision`: what is enough.
     """
 
     heads: int
@@ -76,6 +77,7 @@ class AttentionHeads:
     blocks: BlockAttention | None = None
     causal: bool = True
     precision: Precision = "highest"
+    span: float | None = None
 
     @property
     def whole(self) -> bool:
@@ -103,8 +105,9 @@ class AttentionHeads:
     def multiply_adds(self, n_tokens: int, n_cached: int) -> float:
         """Multiply-adds of scores and value sums, for `n_tokens` consecutive tokens after `n_cached`."""
         if not self.causal:
-            each = n_cached + n_tokens
+            each: float = n_cached + n_tokens
             each = each if self.window is None else min(each, 2 * self.window - 1)
+            each = each if self.span is None else min(each, self.span)
             return self.heads * (self.key_width + self.value_width) * n_tokens * each
         blocks = None if self.blocks is None or n_tokens < self.blocks.size else self.blocks
         most, seen = self.window if blocks is None else blocks.budget, _positions(n_tokens, n_cached, None)

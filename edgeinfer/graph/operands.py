@@ -73,6 +73,16 @@ class AxisPermutation:
 
 
 @dataclass(frozen=True, slots=True)
+class AlternatingPermutation:
+    """Row order of a projection whose heads rotate adjacent pairs, by turns of columns and of rows (Kimi-VL).
+
+    After it they are those of rows and then of columns: one half-split `Rope` over two axes.
+    """
+
+    head_width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Every:
     """`width` rows out of each `step`, from a weight's first row on: one of several interleaved parts.
 
@@ -84,7 +94,7 @@ class Every:
     paired: bool = False
 
 
-RowOrder: TypeAlias = RopePermutation | AxisPermutation | Every
+RowOrder: TypeAlias = RopePermutation | AxisPermutation | AlternatingPermutation | Every
 
 
 @dataclass(frozen=True, slots=True)

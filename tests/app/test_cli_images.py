@@ -130,7 +130,7 @@ def test_a_model_that_sees_nothing_says_what_would_work(tiny_model: Path) -> Non
         (
             ("-f", "damaged.png", "What?"),
             b"\0\xff\xfe",
-            "damaged.png is not UTF-8 text; --file takes text files",
+            "damaged.png is not UTF-8 text; --file takes text files and images (PNG, JPEG, ",
         ),
         (("-f", "sea.jpg", "--raw", "What?"), b"", "--raw uses no chat template, so that images have no place"),
     ],
@@ -181,7 +181,12 @@ def test_an_image_that_cannot_be_read_is_a_line_of_its_own(llm: LLM, tmp_path: P
         ({"prompt": "What?", "images": "a.png"}, "images must be a list"),
         ({"text": "What?", "images": ["a.png"]}, "images stand before a prompt"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "an image needs a path"),
-        ({"prompt": "What?", "images": ["https://a.org/b.png"]}, "would have to be fetched"),
+        ({"prompt": "What?", "images": ["https://a.org/b.png"]}, "is an address"),
+        ({"prompt": "What?", "images": ["file:///home/a.png"]}, "is an address"),
+        (
+            {"prompt": "What?", "images": ["iVBORw0KGgo" * 1000]},
+            "iVBORw0KGgoiVBORw0KG… is no path; before base64 stands",
+        ),
         ({"prompt": "What?", "images": ["data:image/png;base64,?"]}, "not valid base64"),
     ],
 )
@@ -190,6 +195,17 @@ def test_lines_that_cannot_be_used_are_named(tmp_path: Path, line: object, reaso
     assert result.exit_code == 1
     assert "error: line 1: " in result.stderr
     assert reason in result.stderr
+
+
+def test_a_batch_is_resumed_from_another_folder(llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture_file(tmp_path / "a.png")
+    (tmp_path / "prompts.jsonl").write_text(json.dumps({"prompt": "What?", "images": ["a.png"]}))
+    monkeypatch.chdir(tmp_path)
+    assert call("batch", "prompts.jsonl", "--out", "answers.jsonl").exit_code == 0
+    monkeypatch.chdir(tmp_path.parent)
+    again = call("batch", f"{tmp_path.name}/prompts.jsonl", "--out", f"{tmp_path.name}/answers.jsonl")
+    assert again.exit_code == 0
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 1
 
 
 def test_a_batch_for_a_model_that_sees_nothing(tmp_path: Path, tiny_model: Path) -> None:

@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+import edgeinfer
 from edgeinfer.app.cli import build_app
 from edgeinfer.engine.kv.limits import with_encoder
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
+from edgeinfer.models.images.image import Image
 from edgeinfer.models.projector_file import open_projector
 from edgeinfer.scheduling.cost.images import EncoderWork
 from edgeinfer.scheduling.cost.memory import MemoryNeed
@@ -52,12 +55,15 @@ def test_a_model_with_a_projector_says_what_an_image_takes(seeing: Path) -> None
     assert (images["projector"], images["type"]) == ("mmproj-idefics3.gguf", "idefics3")
     assert (images["width"], images["height"]) == (1024, 768)
     assert (images["n_tiles"], images["n_rows"]) == (len(plan.tiles), plan.n_rows)
+    with edgeinfer.load(seeing, device="reference", n_context=64) as llm:
+        n_tokens = llm.prompts.n_image_tokens(Image.of(np.zeros((768, 1024, 3), np.uint8)))
+    assert images["n_tokens"] == n_tokens > plan.n_rows
     assert images["encoder_bytes"] == need.encoder_bytes > 0
     assert images["encode_s"] == pytest.approx(encode_s)
     assert images["read_s"] > 0
     assert images["refused"] is None
     line = next(line for line in run("-m", str(seeing)).stdout.splitlines() if line.startswith("images"))
-    assert f"1024x768: {len(plan.tiles)} tiles, {plan.n_rows} tokens, " in line
+    assert f"1024x768: {len(plan.tiles)} tiles, {n_tokens} tokens, " in line
     assert line.endswith(" to read")
 
 

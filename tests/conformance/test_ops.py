@@ -69,9 +69,9 @@ def test_every_op_is_used_by_a_model_with_goldens(tmp_path: Path) -> None:
             used |= {op.kind for op in (*model.spec.ops(), *(() if head is None else head.spec.ops()))}
     with open_model(DATA / "rows" / "qwen3vl-deep-f32.gguf", rows=True) as model:
         used |= {op.kind for op in model.spec.ops()}
-    for path in (DATA / "vision").glob("mmproj-*.gguf"):
+    for path in [*(DATA / "vision").glob("mmproj-*.gguf"), *(DATA / "sounds").glob("mmproj-*.gguf")]:
         with open_projector(path) as projector:
-            used |= {op.kind for graph in (projector.encoder.trunk, projector.encoder.projection) for op in graph.ops()}
+            used |= {op.kind for graph in projector.encoders.graphs for op in graph.ops()}
     assert used == set(OPS.keys())
 
 

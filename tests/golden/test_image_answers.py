@@ -23,7 +23,7 @@ N_CONTEXT = 1024
 N_LIKELY = 20
 TOLERANCE = 0.02
 """Of log probabilities of likely tokens."""
-MARKS = re.compile(r"(?:<[^<>]+>|\[[A-Z_]+\])+")
+MARKS = re.compile(r"\(<image>\./</image>\)|(?:<[^<>]+>|\[[A-Z_]+\])+")
 
 pytest.importorskip("PIL")
 
@@ -88,7 +88,7 @@ def test_tokens_and_answers_are_those_of_transformers(judged: Judged) -> None:
 
 
 def test_an_image_is_encoded_once(judged: Judged) -> None:
-    reader = judged.llm._images
+    reader = judged.llm._media
     assert reader is not None
     first = judged.messages(0)
     answer = judged.llm.chat(first, max_tokens=8, temperature=0.0).read()
@@ -113,14 +113,14 @@ def test_an_image_on_disk_is_not_encoded_again(judged: Judged, home: Path) -> No
             stream = llm.chat(messages, max_tokens=8, temperature=0.0, logprobs=3)
             stream.read()
             assert stream.stats is not None
-            assert llm._images is not None
-            found.append((stream.tokens, stream.logprobs, stream.stats.n_from_disk > 0, llm._images.n_encoded > 0))
+            assert llm._media is not None
+            found.append((stream.tokens, stream.logprobs, stream.stats.n_from_disk > 0, llm._media.n_encoded > 0))
     assert found[0][:2] == found[1][:2]
     assert [each[2:] for each in found] == [(False, True), (True, False)]
 
 
 def test_counting_tokens_encodes_nothing(judged: Judged) -> None:
-    reader = judged.llm._images
+    reader = judged.llm._media
     assert reader is not None
     n_encoded = reader.n_encoded
     messages = judged.messages(1)

@@ -89,6 +89,18 @@ def test_a_stream_is_stopped_and_forgotten(endless: Running) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
+def test_who_reads_a_stream_that_is_stopped_sees_it_end(endless: Running) -> None:
+    """And not a broken connection, which browsers tell of."""
+    body = {**ASKED, "max_tokens": 50_000}
+    with endless.http().stream("POST", CHAT, json=body, headers=named("g")) as response:
+        parts = response.iter_bytes()
+        first = next(parts)
+        assert endless.http().delete("/v1/stream", params={"conv_id": "g"}).status_code == 204
+        rest = b"".join(parts)
+    assert b"[DONE]" not in first + rest
+    until_idle(endless)
+
+
 def test_the_next_turn_of_a_conversation_stops_the_one_before(endless: Running) -> None:
     begun(endless, "c", 50_000)
     begun(endless, "c", 5)

@@ -168,3 +168,11 @@ def test_reasons_have_kinds_and_words() -> None:
     kinds = runner.kinds_of(runner.REASONS)
     assert set(kinds.values()) <= set(runner.COLUMNS)
     assert all("::" in pattern for pattern in kinds)
+
+
+def test_a_model_that_sees_has_a_stand_in_of_its_own() -> None:
+    environment = {**ENVIRONMENT, "STAND_IN_SEEING": "seeing.gguf"}
+    line, _ = launcher.command(["--hf-repo", "ggml-org/tinygemma3-GGUF:Q8_0", "--no-mmproj"], environment)
+    assert (value(line, "-m"), value(line, "--mmproj")) == ("seeing.gguf", "off")
+    assert "--mmproj" not in launcher.command(TINY.split(), environment)[0]
+    assert (runner.SEEING.parent / f"mmproj-{runner.SEEING.name}").is_file()

@@ -238,7 +238,7 @@ def test_what_is_wrong_is_said_with_the_numbers(server: Running) -> None:
         client.chat.completions.create(model=MODEL, messages=MESSAGES, temperature=-1)
     with pytest.raises(openai.BadRequestError, match="messages"):
         client.chat.completions.create(model=MODEL, messages=[])
-    parts = [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]}]
+    parts = [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]
     with pytest.raises(openai.APIStatusError, match=r"reads texts \('text'\), images") as unsupported:
         client.chat.completions.create(model=MODEL, messages=parts)
     assert unsupported.value.status_code == 400

@@ -123,6 +123,21 @@ def test_a_large_image_is_made_smaller(page: Any, tmp_path: Path) -> None:
     assert np.abs(shown - pixels[::10, ::10]).mean() < 25
 
 
+def test_an_image_with_many_details_is_made_smaller_still(page: Any, tmp_path: Path) -> None:
+    from PIL import Image
+
+    bodies = recorded(page, {"content": "Seen."})
+    noise = np.random.default_rng(0).integers(0, 256, (1536, 1536, 3), np.uint8)
+    (tmp_path / "noise.png").write_bytes(file_of(noise))
+    page.set_input_files("#attached", tmp_path / "noise.png")
+    page.wait_for_selector(".chip img")
+    ask(page, "")
+    data = base64.b64decode(bodies[0]["messages"][0]["content"][0]["image_url"]["url"].partition(",")[2])
+    assert 200_000 < len(data) <= 900_000
+    with Image.open(io.BytesIO(data)) as image:
+        assert 500 < image.size[0] == image.size[1] < 1536
+
+
 def test_images_stay_with_a_chat_and_its_file(page: Any, photo: Path) -> None:
     recorded(page, {"content": "Seen."})
     page.set_input_files("#attached", photo)
@@ -145,6 +160,9 @@ def test_images_stay_with_a_chat_and_its_file(page: Any, photo: Path) -> None:
         foreign = text.replace(url_of(PHOTO), address).encode()
         page.set_input_files("#file", {"name": "chat.json", "mimeType": "application/json", "buffer": foreign})
         page.wait_for_selector("#notice:has-text('is no data URL')")
+    heard = text.replace('"image"', '"sound"').encode()
+    page.set_input_files("#file", {"name": "chat.json", "mimeType": "application/json", "buffer": heard})
+    page.wait_for_selector("#notice:has-text('has a sound, photo.png; this page takes none')")
 
 
 def test_images_are_refused_where_the_model_sees_nothing(page: Any, photo: Path, tmp_path: Path) -> None:
@@ -169,3 +187,116 @@ def test_images_fit_a_phone(page: Any, tmp_path: Path) -> None:
     ask(page, "Hi")
     page.wait_for_function(f"{WIDTHS}('.user .attached-image').length === 3")
     assert fits_a_phone(page)
+
+
+COUNT = """() => new Promise((done) => {
+  indexedDB.open("edgeinfer", 1).onsuccess = ({ target: { result: database } }) => {
+    const request = database.transaction("images").objectStore("images").getAllKeys();
+    request.onsuccess = () => { done(request.result.length); database.close(); };
+  };
+})"""
+CLEAR = """() => new Promise((done) => {
+  indexedDB.open("edgeinfer", 1).onsuccess = ({ target: { result: database } }) => {
+    const writing = database.transaction("images", "readwrite");
+    writing.objectStore("images").clear();
+    writing.oncomplete = () => { database.close(); done(); };
+  };
+})"""
+KEPT_CHARACTERS = "Object.values(localStorage).reduce((sum, text) => sum + text.length, 0)"
+ROOM = 5_000_000
+"""Characters that localStorage has room for."""
+
+
+def noise(number: int, side: int = 700) -> bytes:
+    return file_of(np.random.default_rng(number).integers(0, 256, (side, side, 3), np.uint8))
+
+
+def test_more_photos_than_local_storage_holds_are_kept(page: Any, tmp_path: Path) -> None:
+    bodies = recorded(page, {"content": "Seen."})
+    paths = [tmp_path / f"{number}.png" for number in range(16)]
+    for number in range(0, len(paths), 2):
+        for path in paths[number : number + 2]:
+            path.write_bytes(noise(int(path.stem)))
+        page.set_input_files("#attached", paths[number : number + 2])
+        page.wait_for_selector("#chips li:nth-child(2) img")
+        ask(page, f"Turn {number}")
+    assert page.is_hidden("#notice")
+    sent = [part["image_url"]["url"] for turn in bodies[-1]["messages"][::2] for part in turn["content"][:2]]
+    assert len(set(sent)) == len(paths)
+    assert sum(map(len, sent)) > ROOM
+    assert page.evaluate(KEPT_CHARACTERS) < ROOM / 100
+    page.reload()
+    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '{','.join(['700'] * len(paths))}'")
+    assert page.evaluate("[...document.querySelectorAll('.attached-image')].map(({ src }) => src)") == sent
+    ask(page, "Once more")
+    again = [part["image_url"]["url"] for turn in bodies[-1]["messages"][:-1:2] for part in turn["content"][:2]]
+    assert again == sent
+    kept = json.loads(saved(page, "#export-json")[1])["messages"]
+    assert [each["image"] for message in kept for each in message.get("attachments", ())] == sent
+    assert page.evaluate(COUNT) == len(paths)
+
+
+def test_a_request_has_its_images_before_they_are_shown(page: Any, photo: Path) -> None:
+    bodies = recorded(page, {"content": "Seen."})
+    page.set_input_files("#attached", photo)
+    page.wait_for_selector(".chip img")
+    ask(page, "First")
+    page.reload()
+    page.wait_for_selector(".message.assistant")
+    ask(page, "Second")
+    assert bodies[1]["messages"][0] == bodies[0]["messages"][0]
+
+
+def test_images_are_deleted_with_their_chat(page: Any, photo: Path) -> None:
+    recorded(page, {"content": "Seen."})
+    for _ in range(2):
+        page.set_input_files("#attached", photo)
+        page.wait_for_selector(".chip img")
+        ask(page, "What?")
+        page.click("#new")
+    assert page.evaluate(COUNT) == 2
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.click("#chats li [aria-label^=Delete] >> nth=0")
+    page.wait_for_function(f"() => ({COUNT})().then((n) => n === 1)")
+    page.click("#chats .chat >> nth=0")
+    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '56'")
+    page.click("#delete-all")
+    page.wait_for_function(f"() => ({COUNT})().then((n) => n === 0)")
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_an_image_that_is_gone_is_told_of(page: Any, photo: Path) -> None:
+    bodies = recorded(page, {"content": "Seen."})
+    page.set_input_files("#attached", photo)
+    page.wait_for_selector(".chip img")
+    ask(page, "First")
+    page.evaluate(CLEAR)
+    page.reload()
+    page.click(".attachment summary")
+    assert page.inner_text(".attachment pre") == "[This image is no longer kept in the browser.]"
+    ask(page, "Second")
+    first = bodies[1]["messages"][0]["content"][0]
+    assert first["type"] == "text"
+    assert "no longer kept" in first["text"]
+
+
+def test_images_of_chats_of_before_are_moved(page: Any, photo: Path) -> None:
+    """Chats of earlier versions have their images themselves."""
+    recorded(page, {"content": "Seen."})
+    page.set_input_files("#attached", photo)
+    page.wait_for_selector(".chip img")
+    ask(page, "First")
+    page.evaluate(
+        """(url) => { for (const [key, text] of Object.entries(localStorage)) {
+          if (key.includes(".chat.")) localStorage.setItem(key, text.replace(/kept:[0-9a-f]+/, url));
+        } }""",
+        url_of(PHOTO),
+    )
+    page.evaluate(CLEAR)
+    page.reload()
+    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '56'")
+    ask(page, "Second")
+    page.wait_for_function(f"() => ({COUNT})().then((n) => n === 1)")
+    assert url_of(PHOTO) not in page.evaluate("Object.values(localStorage).join()")
+    page.reload()
+    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '56'")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -29,6 +31,7 @@ from tests.server.test_images import (
     same_text,
     url_of,
 )
+from tests.server.test_sidecar import OPEN, started
 
 pytest.importorskip("PIL")
 
@@ -165,3 +168,22 @@ def test_a_projector_that_does_not_fit_is_known_after_loading(tmp_path: Path) ->
         assert "belongs to another model" in running.llm.info.notices[0]
         error = running.http().post("/v1/chat/completions", json={"messages": ASKED}).json()["error"]
         assert error["code"] == "image_input_not_supported"
+
+
+def test_a_projector_file_that_the_command_names_is_the_default_models(tmp_path: Path) -> None:
+    folder, models = tmp_path, tmp_path / "home" / "models"
+    models.mkdir(parents=True)
+    write_tiny_llama(models / "blind.gguf")
+    shutil.copy(SEEING.with_name("mmproj-idefics3.gguf"), folder / "eyes.gguf")
+    seeing = shutil.copy(SEEING, folder / "seeing.gguf")
+    command = [*OPEN, "-m", str(seeing), "--mmproj", str(folder / "eyes.gguf"), "--models-memory", "90%"]
+    with started(command, EDGEINFER_HOME=str(folder / "home")) as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        with httpx.Client(base_url=str(ready["url"]), timeout=60) as http:
+            found = {
+                each["id"]: each["architecture"]["input_modalities"] for each in http.get("/models").json()["data"]
+            }
+            assert found == {"seeing": ["text", "image"], "blind": ["text"]}
+            body = {"model": "blind", "prompt": "the", "max_tokens": 4}
+            assert http.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 4

@@ -12,7 +12,7 @@ import pytest
 import edgeinfer
 from edgeinfer import errors
 
-HEAVY = ("numpy", "PIL", "numba", "textual", "tokenizers", "jinja2", "typer", "asyncio")
+HEAVY = ("numpy", "PIL", "miniaudio", "soxr", "numba", "textual", "tokenizers", "jinja2", "typer", "asyncio")
 
 
 def test_the_public_names_are_these_and_all_resolve() -> None:
@@ -28,6 +28,7 @@ def test_the_public_names_are_these_and_all_resolve() -> None:
         "RequestProgress",
         "PromptRows",
         "Score",
+        "Sound",
         "TokenLogprobs",
         "ToolCall",
     ]

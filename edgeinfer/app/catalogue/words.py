@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from edgeinfer.app.catalogue.catalogue import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
+from edgeinfer.app.catalogue.own_projector import OwnProjector
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.plain_text import harmless
 from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.text_values import size_text
 
 UNKNOWN = "?"
-READS_IMAGES = " + images"
-"""Follows the names of models that read images."""
 
 
 def one_line(text: str) -> str:
@@ -35,9 +34,9 @@ def state_word(entry: ModelEntry, status: PullStatus | None, current: str | None
 
 
 def name_word(entry: ModelEntry) -> str:
-    """The name of a model, and whether it reads images."""
-    sees = entry.projector is not None and entry.projector.reads_images
-    return f"{one_line(entry.name)}{READS_IMAGES if sees else ''}"
+    """The name of a model, and what it reads besides text: "gemma + images, sound"."""
+    media = entry.projector.media if entry.projector is not None else ""
+    return f"{one_line(entry.name)} + {media}" if media else one_line(entry.name)
 
 
 def size_word(entry: ModelEntry) -> str:
@@ -107,6 +106,10 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def _reads_line(projector: OwnProjector) -> str:
+    return f"reads {projector.media or 'images'} {one_line(projector.text)}"
+
+
 def detail_lines(entry: ModelEntry, found: Forecast | None) -> list[str]:
     """Everything known about a model."""
     place = f"{entry.place}: " if entry.place else ""
@@ -123,7 +126,7 @@ def detail_lines(entry: ModelEntry, found: Forecast | None) -> list[str]:
     ]
     lines.append(", ".join(fact for fact in facts if fact) or "its header says nothing of it")
     lines += [] if entry.nbytes is None else [f"file: {size_text(entry.nbytes)}"]
-    lines += [] if entry.projector is None else [f"reads images {one_line(entry.projector.text)}"]
+    lines += [] if entry.projector is None else [_reads_line(entry.projector)]
     lines.append(_memory_line(found))
     if entry.bundle_bytes:
         lines.append(f"packed weights on the disk: {size_text(entry.bundle_bytes)}")

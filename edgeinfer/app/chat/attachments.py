@@ -1,8 +1,8 @@
-"""Text files, images and folders attached to a message.
+"""Text files, images, sounds and folders attached to a message.
 
 In: paths. Out: `Attached`: what was read, under names relative to the working folder, and what was left out and why. A
-file is an image by its content; of folders only the texts are read. Knows neither how a message is rendered nor the
-terminal.
+file is an image or a sound by its content; of folders only the texts are read. Knows neither how a message is rendered
+nor the terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from pathlib import Path
 from edgeinfer.app.image_files import is_image_file
 from edgeinfer.app.plain_text import counted
 from edgeinfer.app.sessions.kept_images import KeptImage, kept_image
+from edgeinfer.app.sessions.kept_sounds import KeptSound, kept_sound
 from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.sound_files import is_sound_file
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.text_values import user_path
 
@@ -56,10 +58,10 @@ class Attached:
 
 
 def attach(path: Path, base: Path | None = None) -> Attached:
-    """Read a text file, an image, or the text files below a folder.
+    """Read a text file, an image, a sound, or the text files below a folder.
 
     Names are relative to `base`, else the working folder. Raises EdgeInferError, saying what would work, if there is
-    nothing to read; BadImage for a damaged image.
+    nothing to read; BadImage, BadSound for a damaged one.
     """
     base = base or Path.cwd()
     path = base / user_path(path)
@@ -74,7 +76,9 @@ def attach(path: Path, base: Path | None = None) -> Attached:
         raise EdgeInferError(f"{shown} cannot be attached: it is neither a file nor a folder")
     if is_image_file(path):
         return Attached((Attachment(shown, "", _read_image(path, shown)),))
-    text, notice = read_text(path, shown, "text files and images")
+    if is_sound_file(path):
+        return Attached((Attachment.of_medium(shown, _read_sound(path, shown)),))
+    text, notice = read_text(path, shown, "text files, images and sounds")
     return Attached((Attachment(shown, text),), (notice,) if notice else ())
 
 
@@ -82,6 +86,12 @@ def _read_image(path: Path, shown: str) -> KeptImage:
     from edgeinfer.models.images.image import Image
 
     return kept_image(Image.of(path, shown).data, shown)
+
+
+def _read_sound(path: Path, shown: str) -> KeptSound:
+    from edgeinfer.models.sounds.sound import Sound
+
+    return kept_sound(Sound.of(path, shown).data, shown)
 
 
 def read_text(path: Path, shown: str, kinds: str = "text files") -> tuple[str, str | None]:

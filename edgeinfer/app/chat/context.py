@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.models.images.image import Image
+    from edgeinfer.models.sounds.sound import Sound
 
 Content = str | Sequence[Mapping[str, Any]]
-"""What a message says: a text, or parts, of which some are images."""
+"""What a message says: a text, or parts, of which some are images or sounds."""
 NAMED = 3
 """Files are listed by name only if there are fewer than this."""
 
@@ -43,6 +44,8 @@ class PromptMaker(Protocol):
     def n_tokens(self, messages: Messages, options: Options | None = None) -> int: ...
 
     def n_image_tokens(self, image: Image) -> int: ...
+
+    def n_sound_tokens(self, sound: Sound) -> int: ...
 
 
 class Prompting(Protocol):

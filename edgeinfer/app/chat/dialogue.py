@@ -41,7 +41,7 @@ from edgeinfer.settings import find_option, read_value
 class DialogueTurn:
     """What the user said, the answer, how often it was regenerated, and the calls of tools before its text.
 
-    `attachments`: texts and images that the user sent with it.
+    `attachments`: texts, images and sounds that the user sent with it.
     """
 
     question: str
@@ -192,7 +192,7 @@ def _finish(chat: Chat, number: int, answer: GivenAnswer) -> None:
     chat.finish(number, text_of(answer.text, stats), state_of(stats), figures_of(stats))
 
 
-ATTACHING = "@path in a question attaches a text file, an image or a folder."
+ATTACHING = "@path in a question attaches a text file, an image, a sound or a folder."
 OPTION_NAMES = {"temp": "temperature", "seed": "seed"}
 """Settings that can be changed during a dialogue and affect its answers."""
 

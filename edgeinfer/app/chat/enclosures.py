@@ -1,4 +1,4 @@
-"""The enclosures of a draft message: files it mentions, files and images that were added, long pasted texts.
+"""The enclosures of a draft message: files it mentions, files, images and sounds that were added, long pasted texts.
 
 In: what was read, and the files that the draft mentions. Out: the attachments in order, and which mentioned files are
 still to be read. An enclosure that the user removed is not attached again by its mention. Reads no files and counts no
@@ -14,11 +14,10 @@ from typing import Literal
 
 from edgeinfer.app.chat.attachments import Attached
 from edgeinfer.app.plain_text import counted
-from edgeinfer.app.sessions.kept_images import KeptImage
-from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.sessions.records import Attachment, KeptMedium
 from edgeinfer.text_values import size_text
 
-Countable = str | KeptImage
+Countable = str | KeptMedium
 """What takes tokens of a prompt."""
 Origin = Literal["mention", "added", "pasted"]
 
@@ -43,9 +42,11 @@ class Enclosure:
 
     @property
     def size_text(self) -> str:
-        """Its size for people: of an image in pixels, of anything else in bytes."""
-        image = self.attachments[0].image if len(self.attachments) == 1 else None
-        return size_text(self.n_bytes) if image is None else image.pixels_text
+        """Its size for people: of an image in pixels, of a sound in seconds, of anything else in bytes."""
+        only = self.attachments[0] if len(self.attachments) == 1 else None
+        if only is not None and only.image is not None:
+            return only.image.pixels_text
+        return size_text(self.n_bytes) if only is None or only.sound is None else only.sound.length_text
 
 
 @dataclass(slots=True)
@@ -101,12 +102,12 @@ class Enclosures:
 
 @dataclass(slots=True)
 class TokenCounts:
-    """Token counts of texts and images, as far as they are known."""
+    """Token counts of texts, images and sounds, as far as they are known."""
 
     known: dict[Countable, int | None] = field(default_factory=dict)  # None: could not be counted
 
     def of(self, texts: Iterable[Countable]) -> int | None:
-        """Total tokens of texts and images, None while one is unknown."""
+        """Total tokens of texts, images and sounds, None while one is unknown."""
         counts = [0 if not text else self.known.get(text) for text in texts]
         return None if None in counts else sum(count for count in counts if count is not None)
 

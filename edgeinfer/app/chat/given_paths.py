@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from edgeinfer.app.image_files import is_image_file
+from edgeinfer.app.sound_files import is_sound_file
 from edgeinfer.text_values import user_path
 
 MOST_CHARACTERS, MOST_PATHS = 8192, 50
@@ -31,10 +32,10 @@ def given_paths(text: str, base: Path) -> list[Path]:
     return []
 
 
-def given_images(text: str, base: Path) -> list[Path]:
-    """The same for a text that names images alone."""
+def given_media(text: str, base: Path) -> list[Path]:
+    """The same for a text that names images and sounds alone."""
     paths = given_paths(text, base)
-    return paths if all(map(is_image_file, paths)) else []
+    return paths if all(is_image_file(path) or is_sound_file(path) for path in paths) else []
 
 
 def _readings(text: str) -> Iterator[list[str]]:

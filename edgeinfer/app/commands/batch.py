@@ -66,7 +66,7 @@ def batch(
     """Answer the prompts of a file, printing JSON lines.
 
     Answers are printed in order of completion. A line of FILE is a question, or an object with prompt, messages or
-    text, and id, system, max_tokens, temp, …; images are paths, beginning where FILE is, or data URLs.
+    text, and id, system, max_tokens, temp, …; images and sounds are paths, beginning where FILE is, or data URLs.
     """
     from edgeinfer.app.batch_files import read_entries
     from edgeinfer.app.opening.batch_loading import BatchSettings

@@ -224,8 +224,10 @@ def _prime(name: str, *, as_json: bool) -> None:
 
 
 def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str, object]:
+    from edgeinfer.app.catalogue.own_projector import own_projector
     from edgeinfer.app.removal import bundle_bytes
 
+    projector = own_projector(model.path, model.source)
     return {
         "name": model.name,
         "path": str(model.path),
@@ -236,24 +238,19 @@ def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str,
         "sha256": model.sha256,
         "bundle_bytes": bundle_bytes(model),
         "from": model.place,
-        "reads_images": _reads_images(model),
+        "reads_images": projector is not None and projector.reads_images,
+        "reads_sound": projector is not None and projector.reads_sound,
     }
 
 
-def _reads_images(model: LocalModel) -> bool:
-    """Whether a model has a projector that can be used."""
-    from edgeinfer.app.catalogue.own_projector import own_projector
-
-    projector = own_projector(model.path, model.source)
-    return projector is not None and projector.reads_images
-
-
 def _row(model: LocalModel, arch: str | None, quant: str | None) -> tuple[str, ...]:
+    from edgeinfer.app.catalogue.own_projector import own_projector
     from edgeinfer.app.removal import bundle_bytes
 
     packed = bundle_bytes(model)
     source = f"{model.source}  (and {size_text(packed)} packed)" if packed else model.source
-    images = "yes" if _reads_images(model) else ""
+    projector = own_projector(model.path, model.source)
+    images = "yes" if projector is not None and projector.reads_images else ""
     return (model.name, size_text(model.nbytes), arch or "unreadable", quant or "", images, source)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from edgeinfer.app.answer_record import AnswerReads, answer_record, peak_rss_bytes
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 from edgeinfer.app.command_line.question import Question, read_question, read_text_file
 from edgeinfer.app.command_line.several_answers import AnswerCount, Budget, Enough, PickName, VoteForm
@@ -23,15 +23,13 @@ if TYPE_CHECKING:
     from edgeinfer.app.command_line.several_answers import WantedAnswers
     from edgeinfer.app.mcp.answering import Begin, Show
     from edgeinfer.app.mcp.toolbox import Toolbox, ToolResult
-    from edgeinfer.app.plans.expectation import Expected
     from edgeinfer.app.progress import ProgressLine
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.opening.comparison import Compared
-    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.engine.several.several import Several
     from edgeinfer.models.images.image import Image
-    from edgeinfer.offload.weights import WeightReads
+    from edgeinfer.models.sounds.sound import Sound
     from edgeinfer.settings import Settings
 
 
@@ -46,8 +44,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="QUESTION",
-            help="Prompt, with or without quotes. Standard input is used if omitted, or goes before it, as a text or "
-            "an image. Everything after -- is part of the prompt.",
+            help="Prompt, with or without quotes. Standard input is used if omitted, or goes before it, as a text, "
+            "an image or a sound. Everything after -- is part of the prompt.",
             show_default=False,
         ),
     ] = None,
@@ -57,7 +55,7 @@ def run(
             "--file",
             "-f",
             metavar="FILE",
-            help="Put a text file or an image before the question, with --raw a text after it; repeatable.",
+            help="Put a text file, an image or a sound before the question, with --raw a text after it; repeatable.",
         ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Complete the prompt without a chat template.")] = False,
@@ -154,10 +152,10 @@ def _answer(
             begin = partial(_begin, llm, wanted)
             stream, interrupted = _with_tools(toolbox, messages, begin, show, calls)
         assert stream.stats is not None
-        read = _Read(read_since(before, llm.telemetry.weight_reads), time.perf_counter() - started)
+        read = AnswerReads(read_since(before, llm.telemetry.weight_reads), time.perf_counter() - started)
         print_notices(stream.stats.notices)
         print_thoughts_note(stream)
-        told = _Told(calls, _image_records(llm, question.images), several)
+        told = _Told(calls, _image_records(llm, question.images), _sound_records(llm, question.sounds), several)
         _report(llm, stream, settings, read, shown, told)
         found: list[Compared] = []
         looking = None
@@ -205,23 +203,18 @@ def _with_tools(
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """What was read of weights for an answer, and the seconds it took."""
-
-    reading: WeightReads
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Told:
-    """What the model was told besides the text: results of tools, and images, each with its numbers; other answers."""
+    """What the model was told besides the text: results of tools, images and sounds; and the other answers, if any."""
 
     calls: Sequence[CallRecord]
     images: Sequence[Mapping[str, object]]
+    sounds: Sequence[Mapping[str, object]]
     several: Several | None = None
 
 
-def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _RunOutput, told: _Told) -> None:
+def _report(
+    llm: LLM, stream: TextStream, settings: Settings, read: AnswerReads, shown: _RunOutput, told: _Told
+) -> None:
     """The numbers of an answer: JSON on standard output, text on standard error."""
     from edgeinfer.app.answer_output import stats_text
     from edgeinfer.app.disk_reading import reading_lines, skipped_lines
@@ -238,29 +231,21 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
 
         several = {"several": several_record(told.several, shown.several)}, several_lines(told.several)
     if shown.as_json:
-        record = _record(llm, stream, settings, read, expected)
-        record |= {"calls": list(told.calls), "images": list(told.images), **several[0]}
+        record = answer_record(llm, stream, settings, read, expected)
+        record |= {"calls": list(told.calls), "images": list(told.images), "sounds": list(told.sounds), **several[0]}
         typer.echo(json.dumps(record, ensure_ascii=False))
     if shown.as_text:
         typer.echo(stats_text(stream.stats), err=True)
-        images = ["{name}: {width} × {height}, {n_tokens} tokens".format_map(each) for each in told.images]
+        media = ["{name}: {width} × {height}, {n_tokens} tokens".format_map(each) for each in told.images]
+        media += ["{name}: {seconds:.1f} s, {n_tokens} tokens".format_map(each) for each in told.sounds]
         predicted: list[str] = []
-        predicts = (
-            told.several is None and telemetry.policy.idle_work and telemetry.device == llm.info.device
-        )  # with all cores, all the time
-        if predicts:
+        whole = telemetry.policy.idle_work and telemetry.device == llm.info.device  # with all cores, all the time
+        if whole and told.several is None:
             predicted = expectation_lines(expected, stream.stats, llm.info.device, llm.info.cores)
         disk = reading_lines(read.reading, read.seconds) + skipped_lines(read.reading, llm.info.approx)
         memory = [] if llm.info.need is None else [memory_line(llm.info.need, peak_rss_bytes())]
-        for line in (
-            *several[1],
-            *images,
-            *memory,
-            *worker_lines(telemetry.affinity),
-            *timeline_lines(llm),
-            *disk,
-            *predicted,
-        ):
+        timing = *worker_lines(telemetry.affinity), *timeline_lines(llm)
+        for line in (*several[1], *media, *memory, *timing, *disk, *predicted):
             typer.echo(line, err=True)
 
 
@@ -309,108 +294,10 @@ def _image_records(llm: LLM, images: Sequence[Image]) -> list[dict[str, object]]
     return [dict(zip(("name", "width", "height", "n_tokens"), each, strict=True)) for each in sizes]
 
 
-def _record(
-    llm: LLM, stream: TextStream, settings: Settings, read: _Read, expected: Expected | None
-) -> dict[str, object]:
-    """The answer as a JSON object; keys may be added, never renamed."""
-    from edgeinfer.app.disk_reading import reading_record, skipped_share
-    from edgeinfer.app.plans.fit import memory_record
-
-    stats, facts = stream.stats, llm.info
-    assert stats is not None
-    return {
-        "model": facts.name,
-        "text": stream.content,
-        "reasoning": stream.reasoning,
-        "tokens": list(stream.tokens),
-        "n_prompt": stats.n_prompt,
-        "n_cached": stats.n_cached,
-        "n_from_disk": stats.n_from_disk,
-        "n_from_modules": stats.n_from_modules,
-        "n_shifted": stats.n_shifted,
-        "n_rows": stats.n_rows,
-        "n_generated": stats.n_generated,
-        "finish_reason": stats.finish_reason,
-        "truncated": stats.truncated,
-        "notices": [*facts.notices, *stats.notices],
-        "ttft_s": stats.ttft_s,
-        "prefill_tok_s": stats.prefill_tok_s,
-        "decode_tok_s": stats.decode_tok_s,
-        "plain_tok_s": stats.plain_tok_s,
-        "predicted": None
-        if expected is None
-        else {"prefill_tok_s": expected.prefill_tok_s, "plain_tok_s": expected.plain_tok_s},
-        "steps": stats.steps,
-        "accepted_per_step": stats.accepted_per_step,
-        "draft": _draft_record(stats),
-        "draft_s": None if stats.draft is None else stats.draft.seconds,
-        "approx": facts.approx,
-        "kv_budget": facts.approximation.kv,
-        "prefill_budget": facts.approximation.prefill,
-        "skipped_share": skipped_share(read.reading),
-        "mode": facts.mode,
-        "policy": stats.policy,
-        "workers": [{"cores": list(cores)} for cores in llm.telemetry.affinity],
-        "joules": stats.joules,
-        "joules_per_token": stats.joules_per_token,
-        "seed": stats.seed,
-        "load_s": facts.load_s,
-        "peak_rss_bytes": peak_rss_bytes(),
-        "memory": None if facts.need is None else memory_record(facts.need),
-        "weights_read_bytes": stats.weights_read_bytes,
-        "reading": reading_record(read.reading, read.seconds),
-        "devices": llm.telemetry.device.split("+"),
-        "plan": _plan_line(llm, settings.load.schedule),
-    }
-
-
-def _plan_line(llm: LLM, schedule: str) -> str:
-    """Where the model is: on one device, or on several as it is placed."""
-    from edgeinfer.text_values import size_text
-
-    telemetry = llm.telemetry
-    facts = llm.info
-    where = f"{telemetry.device}: everything"
-    if telemetry.shared is not None:
-        from edgeinfer.app.plans.record import stages_text
-
-        where = f"{telemetry.device} by schedule {schedule}: {stages_text(telemetry.shared.placement)}"
-    elif "+" in telemetry.device:
-        where = f"{telemetry.device} by schedule {schedule}"
-    elif telemetry.streamed is not None:
-        where += f", {telemetry.streamed.nbytes / 1e6:.0f} MB of weights a pass from disk"
-    if not facts.approximation.is_exact:
-        where += f", approx {facts.approximation}"
-    memory_bytes = facts.resident_bytes if facts.need is None else facts.need.total_bytes
-    return f"{where}, memory {size_text(memory_bytes)}, context {facts.n_context}"
-
-
-def _draft_record(stats: Stats) -> dict[str, dict[str, int]]:
-    """Drafted tokens by source, of the sources that had any."""
-    sources = stats.draft.sources if stats.draft is not None else {}
-    return {
-        name: {"proposed": count.proposed, "accepted": count.accepted}
-        for name, count in sources.items()
-        if count.proposed
-    }
-
-
-def peak_rss_bytes() -> int | None:
-    """Peak memory of this process in bytes; None if the system does not report it."""
-    if sys.platform == "win32":
-        import psutil
-
-        return int(psutil.Process().memory_info().peak_wset)
-    if sys.platform == "linux":
-        # getrusage starts from the size of the parent process
-        for line in Path("/proc/self/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == "VmHWM":
-                return int(value.split()[0]) * 1024
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, the others KiB
+def _sound_records(llm: LLM, sounds: Sequence[Sound]) -> list[dict[str, object]]:
+    """The sounds of a question: names, seconds, and the tokens of the prompt that each takes."""
+    lengths = [(sound.name, sound.seconds, llm.prompts.n_sound_tokens(sound)) for sound in sounds]
+    return [dict(zip(("name", "seconds", "n_tokens"), each, strict=True)) for each in lengths]
 
 
 COMMAND = Command(run)

@@ -304,7 +304,7 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar, presets_pa
 
     def opening(model: LocalModel, progress: Progress) -> LLM:
         own = settings if names.presets is None else names.presets.settings_of(model)
-        return _open(model, own, server, progress)
+        return _open(model, replace(own, load=names.load_of(model, own.load)), server, progress)
 
     if code := run_server(server, sidecar, names, opening, settings):
         raise typer.Exit(code)

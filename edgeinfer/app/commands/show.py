@@ -76,6 +76,7 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
         "tokenizer": facts.tokenizer,
         "n_vocab": facts.n_tokens,
         "reads_images": facts.projector is not None and facts.projector.reads_images,
+        "reads_sound": facts.projector is not None and facts.projector.reads_sound,
         "projector": None if facts.projector is None else _projector_record(facts.projector),
         "has_template": facts.template is not None,
         "chosen_template": chosen_template(),
@@ -122,7 +123,7 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         ("context", None if facts.n_context is None else f"{facts.n_context:,} tokens"),
         ("tokenizer", facts.tokenizer),
         ("vocabulary", None if facts.n_tokens is None else f"{facts.n_tokens:,} tokens"),
-        ("reads images", facts.projector and facts.projector.text),
+        (f"reads {(facts.projector and facts.projector.media) or 'images'}", facts.projector and facts.projector.text),
         ("chat template", _template_word(facts)),
         ("used instead", chosen_template()),
         ("sampling", ", ".join(f"{name} {value:g}" for name, value in facts.sampling.items())),
@@ -171,7 +172,7 @@ class ModelFacts:
     those of Ollama's name for the file, with `stops`, texts that end its answers, `adapters` that are added to it,
     `system`, the system prompt of chats without their own, `kept_template` in Go's language, and `unused`, parameters
     not followed. `head_bytes`: of the trained head that drafts; 0: none.
-    `projector`: with which it reads images.
+    `projector`: with which it reads images and sound.
     """
 
     architecture: str | None

@@ -34,7 +34,7 @@ class BatchSettings:
 
 
 def open_for_answers(settings: Settings, n: int) -> LLM:
-    """Choose the model and load it with KV cache for `n` answers at a time, or as many as fit. Raises EdgeInferError."""
+    """Choose the model and load it with KV cache for `n` answers, or as many as fit. Raises EdgeInferError."""
     check_template(settings.load)
     face = TerminalFace()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from edgeinfer.app.plans.fit import Fit, memory_record
 from edgeinfer.app.plans.images import NO_PROJECTOR, FoundProjector, planned_images
 from edgeinfer.app.plans.planning import DeepPass, Planned
+from edgeinfer.app.plans.sound import planned_sound
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.variants import block_budget_of, threshold_of
 from edgeinfer.scheduling.cost.drafter import PlannedDrafter
@@ -49,11 +50,12 @@ class PlannedModel:
     projector: FoundProjector = NO_PROJECTOR
 
     def formats_on(self, devices: tuple[str, ...]) -> tuple[str, ...]:
-        """Quant formats of the matrices, those with the most bytes first; of an image encoder, the first one last."""
+        """Quant formats of the matrices, those with the most bytes first; of encoders, the first ones last."""
         projector, own = self.projector.facts, self.work.formats
         if projector is None or devices != (CPU,):
             return own
-        return tuple(dict.fromkeys((*own, *EncoderWork.of(projector.encoder, projector.tensors).trunk.formats[:1])))
+        works = (EncoderWork.of(encoder, projector.tensors) for encoder in projector.encoders.all)
+        return tuple(dict.fromkeys((*own, *(form for work in works for form in work.trunk.formats[:1]))))
 
     def idle_drafting(self, planned: Planned) -> IdleDrafting | None:
         """What cores that only prompts use could do for the draft model; None if there are none, or no such model."""
@@ -69,6 +71,7 @@ def record_of(
 ) -> dict[str, Value]:
     """The plan. `here`: the plan for this machine's device, None for another machine; `planned`: None without rates."""
     images = planned_images(facts.projector, fit.need, planned)
+    sound = planned_sound(facts.projector, fit.need, planned)
     return {
         "model": {
             "arch": facts.spec.architecture,
@@ -97,6 +100,7 @@ def record_of(
         "memory": memory_record(fit.need, fit.available_bytes),
         "fit": fit.record,
         "images": None if images is None else images.record,
+        "sound": None if sound is None else sound.record,
         "plan": here.line if planned is None and here is not None else placed_line(planned) if planned else None,
         "batch": None if planned is None or planned.batch is None else _batch(planned),
         "cores": None if planned is None else _cores(planned) | {"idle_drafting": _idle(facts.idle_drafting(planned))},

@@ -13,6 +13,7 @@ from edgeinfer.app.plans.fit import Fit, memory_text
 from edgeinfer.app.plans.images import planned_images
 from edgeinfer.app.plans.planning import VERIFIED, Planned
 from edgeinfer.app.plans.record import PlannedModel, placed_line
+from edgeinfer.app.plans.sound import planned_sound
 from edgeinfer.engine.measure.profiles import Adjustment
 from edgeinfer.models.rope import told_of_factors
 from edgeinfer.models.variants import approximation_of, told
@@ -162,10 +163,12 @@ def speed_lines(planned: Planned, speeds: MeasuredSpeeds, *, writes: bool = True
 
 
 def image_lines(facts: PlannedModel, fit: Fit, planned: Planned | None = None) -> Iterator[str]:
-    """With what the model reads images, and what one of a usual size takes."""
-    images = planned_images(facts.projector, fit.need, planned)
+    """With what the model reads images and sound, and what those of a usual size take."""
+    images, sound = (each(facts.projector, fit.need, planned) for each in (planned_images, planned_sound))
     if images is not None:
         yield images.line
+    if sound is not None:
+        yield sound.line
 
 
 def adjustment_line(adjustment: Adjustment) -> str:

@@ -22,9 +22,9 @@ from edgeinfer.app.server.requests import (
     ChatMessage,
     ChatRequest,
     Count,
+    FileText,
     FunctionCall,
     FunctionDefinition,
-    ImageText,
     JsonSchema,
     MessageToolCall,
     NamedFunction,
@@ -54,9 +54,9 @@ class Source(RequestBody):
     """What a document or an image is made of: its text, base64, or an address."""
 
     type: str = "text"
-    data: ImageText | None = None
+    data: FileText | None = None
     media_type: Annotated[str, Field(max_length=100)] | None = None
-    url: ImageText | None = None
+    url: FileText | None = None
 
 
 class ContentBlock(RequestBody):
@@ -270,7 +270,7 @@ def _text(block: ContentBlock, place: str) -> str:
     if block.type == "text":
         raise APIError(400, f"{place} has no text", param=place)
     if block.type == "image":
-        raise APIError(400, f"{place} is an image; they stand in turns of the user, and in results", param=place)
+        raise APIError(400, f"{place} is an image; images stand in turns of the user, and in results", param=place)
     raise APIError(400, f"{place} is {block.type!r}; edgeinfer reads text, images, calls and results", param=place)
 
 

@@ -16,6 +16,7 @@ from edgeinfer.errors import (
     BadGGUF,
     BadImage,
     BadSetting,
+    BadSound,
     BadTemplate,
     ContextOverflow,
     DoesNotFit,
@@ -43,8 +44,8 @@ TOO_LONG = "context_length_exceeded"
 TOO_LONG_KIND = "exceed_context_size_error"
 """Its error type, as llama-server's clients know it."""
 
-_PLACE = re.compile(r"(?:messages|input|images)\b[\w.\[\]-]*")
-"""Where a request has an image, which is also the name by which errors of decoding it begin."""
+_PLACE = re.compile(r"(?:messages|input|images|prompt)\b[\w.\[\]-]*")
+"""Where a request has an image or a sound, which is also the name by which errors of decoding it begin."""
 _KIND = re.compile(r"(?:str|int|float|bool)$|(?:constrained|function|lax)-|(?:list|dict|literal|nullable)\[|[A-Z]\w*$")
 """What pydantic adds to the place of a value that may be of several kinds: which of them it was tried as."""
 
@@ -52,6 +53,7 @@ _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
     (BadSetting, 400, None),
     (BadTemplate, 400, None),
     (BadImage, 400, "invalid_image"),
+    (BadSound, 400, "invalid_audio"),
     (ModelNotFound, 404, "model_not_found"),
     (UnsupportedModel, 400, "model_not_supported"),
     (UnknownKey, 400, None),
@@ -150,7 +152,7 @@ def api_error(reason: BaseException) -> APIError:
         matches = ((status, code) for kind, status, code in _STATUSES if isinstance(reason, kind))
         status, code = next(matches, (500, None))
         headers = {"Retry-After": "5"} if status == 503 else {}
-        place = _PLACE.match(str(reason)) if isinstance(reason, BadImage) else None
+        place = _PLACE.match(str(reason)) if isinstance(reason, BadImage | BadSound) else None
         return APIError(status, str(reason), code, place and place[0], headers=headers)
     return APIError(500, "the server failed; its log says why")
 

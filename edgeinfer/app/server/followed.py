@@ -1,7 +1,7 @@
 """A stream, and how much of its prompt was read, told between its texts: llama-server's `return_progress`.
 
 In: a function that creates a stream; the engine's reports, from its own thread. Out: texts, and records of progress,
-in the server's loop. An answer that is stopped encodes no further part of an image. Knows no HTTP.
+in the server's loop. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.objects import Record
-from edgeinfer.steps import READING_IMAGES, Progress, no_progress
+from edgeinfer.steps import READING_MEDIA, Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stream import TextStream
@@ -78,10 +77,7 @@ class FollowedStream:
         """Called by the engine: while the stream is created, then in the engine's own thread."""
         if not self._has_begun:
             self._go_on(what, done, total)
-        elif what == READING_IMAGES:
-            if self.stream.is_stopped:
-                raise APIError(499, "the answer was stopped")
-        elif self._loop is not None:
+        elif self._loop is not None and what not in READING_MEDIA:
             self._tell_later(self._loop, done, total)
 
     def _tell_later(self, loop: asyncio.AbstractEventLoop, done: int, total: int) -> None:

@@ -139,6 +139,7 @@ class KeepsStreams:
         answer = _KeptAnswer(kept, self._streams, receive, send)
         try:
             await self._app(scope, answer.receive, answer.send)
+            await answer.complete()
         finally:
             kept.end()
             if kept.media_type is None:
@@ -154,6 +155,7 @@ class _KeptAnswer:
         self._kept, self._streams, self._receive, self._send = kept, streams, receive, send
         self._body = bytearray()
         self._outlives: bool | None = None  # whether it goes on without its client; None until the body is known
+        self._is_open = False  # whether its client has a part of the response
         self.is_cancelled = False
 
     async def receive(self) -> Message:
@@ -180,7 +182,13 @@ class _KeptAnswer:
             self._kept.add(message.get("body", b""))
             self._streams.make_room()
         if not self.is_cancelled:
+            self._is_open = message["type"] == "http.response.start" or message.get("more_body", False)
             await self._send(message)
+
+    async def complete(self) -> None:
+        """End the body of a stream that was stopped, which its client would take for a broken connection."""
+        if self._is_open and self._kept.stopped.is_set():
+            await self._send({"type": "http.response.body", "body": b""})
 
 
 def _identity(scope: Scope) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeinfer.app.server.presets import Preset, Presets
+    from edgeinfer.load_options import LoadOptions
     from edgeinfer.models.store import LocalModel
 
 Key = tuple[str, "Path"]
@@ -58,6 +59,14 @@ class ModelList:
     def preset_of(self, model: LocalModel) -> Preset | None:
         """The preset of a model."""
         return None if self.presets is None else self.presets.of(model)
+
+    def load_of(self, model: LocalModel, load: LoadOptions) -> LoadOptions:
+        """How a model is loaded: as its preset says, else as `load`, whose projector file is the default model's."""
+        preset = self.preset_of(model)
+        if preset is not None:
+            return preset.settings.load
+        load = load if self.presets is None else self.presets.settings.load
+        return load if model.path == self.default.path else load.for_others
 
     def aliases_of(self, model: LocalModel) -> tuple[str, ...]:
         """Further names of a model."""

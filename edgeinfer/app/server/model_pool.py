@@ -254,8 +254,7 @@ class ModelPool:
 
     def load_of(self, model: LocalModel) -> LoadOptions:
         """How a model is loaded."""
-        presets = self.names.presets
-        return self._load if presets is None else presets.settings_of(model).load
+        return self.names.load_of(model, self._load)
 
     def _lacks_room(self, need: MemoryNeed | None) -> bool:
         if len(self._open) >= self.limits.most_models:

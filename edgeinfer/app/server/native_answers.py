@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeinfer.app.server.dialects import NEUTRAL, OFF, ORDER, sampler_names
 from edgeinfer.app.server.native_schemas import NativeSampling
-from edgeinfer.app.server.objects import Record, probabilities, timings_record
+from edgeinfer.app.server.objects import Record, probabilities, prompt_text, timings_record
 from edgeinfer.engine.requests.sampling import SamplingSettings
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class LineLimits:
 
 @dataclass
 class NativeAnswer:
-    """One answer of a request: its stream, and what of it was told. `prompt`: its tokens."""
+    """One answer of a request: its stream, and what of it was told. `prompt`: its tokens, in which rows have names."""
 
     number: int
     followed: FollowedStream
@@ -171,7 +171,7 @@ class NativeAnswer:
             "tokens_predicted": len(self.tokens),
             "tokens_evaluated": stats.n_prompt,
             "generation_settings": settings(self.body, self.options, stats, author),
-            "prompt": tokenizer.decode(self.prompt),
+            "prompt": prompt_text(self.prompt, tokenizer),
             "has_new_line": "\n" in self.content,
             "truncated": stats.truncated,
             "stop_type": self.stop_type,

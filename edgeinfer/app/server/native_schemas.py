@@ -1,7 +1,7 @@
 """Request bodies of llama-server's own POST /completion, and their conversion to prompts and engine options.
 
-In: JSON. Out: a validated request, prompts as texts or tokens, options. Fields that change no answer (`cache_prompt`,
-`n_keep`) are ignored.
+In: JSON. Out: a validated request, prompts as tokens and tiles of images, options. Fields that change no answer
+(`cache_prompt`, `n_keep`) are ignored.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from edgeinfer.app.server.dialects import Whole, sampler_names
-from edgeinfer.app.server.errors import APIError, unsupported
+from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.prompt_images import DATA, TEXT, marked_prompt
 from edgeinfer.app.server.requests import NO_LIMIT, Sampling, options_of
 
 if TYPE_CHECKING:
+    from edgeinfer.app.server.request_images import RequestImages
     from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.requests.module_prompts import PromptPiece
     from edgeinfer.engine.requests.request import Options
 
 MOST_PROMPTS = 64
@@ -41,7 +44,10 @@ class NativeSampling(Sampling):
 
 
 class NativeRequest(NativeSampling):
-    """POST /completion. `prompt`: a text, tokens, texts and tokens in one list, or a list of such prompts."""
+    """POST /completion. `prompt`: a text, tokens, texts and tokens in one list, a text with images, or a list of these.
+
+    A text with images: see `prompt_images`.
+    """
 
     prompt: Any
 
@@ -60,24 +66,24 @@ def is_several(prompt: Any) -> bool:
     return isinstance(prompt, list) and not any(isinstance(part, int) for part in prompt)
 
 
-def prompts_of(value: Any, llm: LLM) -> list[list[int]]:
-    """The tokens of each prompt of a request. Raises APIError."""
+def prompts_of(value: Any, llm: LLM, images: RequestImages) -> list[list[PromptPiece]]:
+    """The tokens of each prompt of a request, with tiles of images among them. Raises APIError, BadImage."""
     several = is_several(value)
     if several and not value:
         raise APIError(400, "prompt is an empty list", param="prompt")
-    prompts = [_tokens(prompt, llm) for prompt in (value if several else [value])]
+    places = [(f"prompt[{at}]", each) for at, each in enumerate(value)] if several else [("prompt", value)]
+    prompts = [_pieces(prompt, place, llm, images) for place, prompt in places]
     if len(prompts) > MOST_PROMPTS:
         raise APIError(400, f"{len(prompts)} prompts are too many; {MOST_PROMPTS} are the most", param="prompt")
     return prompts
 
 
-def _tokens(prompt: Any, llm: LLM) -> list[int]:
-    """The tokens of one prompt: a text, or texts and tokens one after the other. Raises APIError."""
+def _pieces(prompt: Any, place: str, llm: LLM, images: RequestImages) -> list[PromptPiece]:
+    """One prompt: a text with or without images, or texts and tokens one after the other. Raises APIError, BadImage."""
     if isinstance(prompt, dict):
-        if prompt.get("multimodal_data"):
-            told = "this route reads texts and tokens; images go to /v1/chat/completions, as parts of messages"
-            raise unsupported(f"multimodal_data: {told}", "prompt")
-        prompt = prompt.get("prompt_string")
+        if prompt.get(DATA) is not None:
+            return [*marked_prompt(prompt, place).pieces(llm, images)]
+        prompt = prompt.get(TEXT)
     parts = prompt if isinstance(prompt, list) else [prompt]
     tokens: list[int] = []
     for number, part in enumerate(parts):
@@ -87,7 +93,7 @@ def _tokens(prompt: Any, llm: LLM) -> list[int]:
             tokens.append(part)
         else:
             raise APIError(400, "a prompt is a text, or a list of texts and tokens", param="prompt")
-    return llm.prompts.checked(tokens)
+    return [*llm.prompts.checked(tokens)]
 
 
 def _text_tokens(text: str, llm: LLM, *, is_first: bool) -> list[int]:

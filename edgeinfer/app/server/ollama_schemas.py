@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.message_contents import content_of, embedded_image
+from edgeinfer.app.server.request_media import NO_MEDIA, MediaPlaces
 from edgeinfer.app.server.requests import (
     MOST_STOPS,
     NO_LIMIT,
@@ -28,8 +29,8 @@ from edgeinfer.app.server.requests import (
     ChatRequest,
     ContentPart,
     Count,
+    FileText,
     FunctionCall,
-    ImageText,
     MessageToolCall,
     ModelName,
     Penalty,
@@ -138,9 +139,9 @@ class AnswerRequest(OllamaRequest):
     truncate: bool | None = None
 
     @property
-    def image(self) -> str | None:
-        """Where the first image stands; None if there is none."""
-        return None
+    def media(self) -> MediaPlaces:
+        """Where the first image stands."""
+        return NO_MEDIA
 
     @property
     def unloads(self) -> bool:
@@ -186,7 +187,7 @@ class OllamaMessage(RequestBody):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text | None = None
     thinking: Text | None = None
-    images: list[ImageText] | None = None
+    images: list[FileText] | None = None
     tool_calls: list[OllamaToolCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
@@ -224,10 +225,11 @@ class OllamaChatRequest(AnswerRequest):
     tools: list[Tool] | None = None
 
     @property
-    def image(self) -> str | None:
+    def media(self) -> MediaPlaces:
         """Where the first image stands."""
         numbered = enumerate(self.messages or ())
-        return next((f"messages[{number}].images[0]" for number, message in numbered if message.images), None)
+        first = next((f"messages[{number}].images[0]" for number, message in numbered if message.images), None)
+        return MediaPlaces(first)
 
     def as_chat(self) -> ChatRequest:
         """Convert to the equivalent chat request. Raises APIError."""
@@ -248,12 +250,12 @@ class GenerateRequest(AnswerRequest):
     suffix: Text | None = None
     raw: bool | None = None
     context: list[Annotated[int, Field(ge=0, lt=1 << 31)]] | None = None
-    images: list[ImageText] | None = None
+    images: list[FileText] | None = None
 
     @property
-    def image(self) -> str | None:
+    def media(self) -> MediaPlaces:
         """Where the first image stands."""
-        return "images[0]" if self.images else None
+        return MediaPlaces("images[0]" if self.images else None)
 
     def check(self) -> None:
         """Raises APIError for what edgeinfer does not support, and for what excludes each other."""

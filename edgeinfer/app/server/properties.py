@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import edgeinfer
 from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.prompt_images import MARK
+from edgeinfer.app.server.request_media import MediaRead, media_read
 from edgeinfer.engine.requests.sampling import SamplingSettings
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ def properties(model: PooledModel, options: ServerOptions, defaults: Options) ->
         "default_generation_settings": {"n_ctx": facts.n_context, "params": params},
         "total_slots": options.parallel,
         **router_record(options),
-        "modalities": modalities(reads_images=facts.reads_images),
+        "modalities": modalities(media_read(model)),
+        "media_marker": MARK,
         "model_alias": model.name,
         "model_path": model.path.name,
         "chat_template": next(iter(prompts.template.sources.values()), ""),
@@ -53,16 +56,16 @@ def router_record(options: ServerOptions) -> Record:
     }
 
 
-def modalities(*, reads_images: bool) -> Record:
-    """What a model reads besides text."""
-    return {"vision": reads_images, "video": False, "audio": False}
+def modalities(read: MediaRead) -> Record:
+    """What a model reads besides text, in llama-server's words."""
+    return {"vision": read.images, "video": False, "audio": read.sound}
 
 
-def unopened_record(model: str, options: ServerOptions, *, reads_images: bool) -> Record:
-    """The properties of a server whose default model was not open yet. `reads_images`: as far as is known."""
+def unopened_record(model: str, options: ServerOptions, read: MediaRead) -> Record:
+    """The properties of a server whose default model was not open yet. `read`: as far as is known."""
     unknown = {"n_ctx": 0, "params": {}}
     told = {"model_alias": model, "default_generation_settings": unknown, "is_sleeping": True}
-    return {**router_record(options), **told, "modalities": modalities(reads_images=reads_images)}
+    return {**router_record(options), **told, "modalities": modalities(read)}
 
 
 def open_record(model: PooledModel) -> Record:

@@ -7,22 +7,15 @@ is wrong with which; its code is one of OpenAI's where there is one.
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from edgeinfer.app.server.base64_fields import bad_base64, decoded_base64
 from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.fetched_files import FetchedFiles
 from edgeinfer.errors import BadImage, DownloadFailed
-from edgeinfer.models.download.public import fetch_public, is_web_address
+from edgeinfer.models.download.public import FetchedFile, fetch_public, is_web_address
 from edgeinfer.models.images.decoding import MOST_BYTES
 from edgeinfer.models.images.image import Image
 from edgeinfer.steps import READING_IMAGES, Progress, no_progress
-
-if TYPE_CHECKING:
-    from edgeinfer.app.server.pooled_model import PooledModel
-    from edgeinfer.load_options import LoadOptions
-    from edgeinfer.models.store import LocalModel
 
 MOST_IMAGES = 100
 """Most images of one request."""
@@ -32,20 +25,19 @@ MOST_FETCHED_BYTES = MOST_BYTES
 """Most bytes of all images that are fetched for one request."""
 FETCH_S = 20.0
 """Most seconds that an image may take to be fetched."""
-CHUNK = 1 << 22
-"""Characters of base64 that are decoded at a time, between which other threads run; a multiple of 4."""
-NO_RETRY: Mapping[str, str] = MappingProxyType({"x-should-retry": "false"})
 DATA_URL = "data:image/png;base64,…"
 
 
 class RequestImages:
     """Reads the images of one request. `fetches`: http(s) addresses too. `go_on`: raises to end the work.
 
-    `fetched`: those that were, by their addresses.
+    `kept`: what was fetched for earlier requests. `fetched`: images of this one's addresses.
     """
 
-    def __init__(self, go_on: Progress = no_progress, *, fetches: bool = False) -> None:
-        self._go_on, self._fetches = go_on, fetches
+    def __init__(
+        self, go_on: Progress = no_progress, *, fetches: bool = False, kept: FetchedFiles | None = None
+    ) -> None:
+        self.go_on, self._fetches, self._kept = go_on, fetches, FetchedFiles() if kept is None else kept
         self._n_images = self._n_pixels = 0
         self.fetched: dict[str, Image] = {}
 
@@ -54,87 +46,49 @@ class RequestImages:
         self._n_images += 1
         if self._n_images > MOST_IMAGES:
             raise APIError(400, f"a request may have {MOST_IMAGES} images; send fewer", "too_many_images", place)
-        self._go_on(READING_IMAGES, self._n_images - 1, 0)
+        self.go_on(READING_IMAGES, self._n_images - 1, 0)
         is_data = address[:5].lower() == "data:"
-        data = decoded_data(address, place) if is_data else self._bytes_at(address, place)
+        file = FetchedFile(decoded_data(address, place)) if is_data else self._file_at(address, place)
         try:
-            image = Image.of(data, place)
+            image = Image.of(file.data, place)
         except BadImage as reason:
             raise APIError(400, str(reason), "invalid_image", place) from None
         if not is_data:
             self.fetched[address] = image
+            self._kept.keep(address, file)
         self._n_pixels += image.size[0] * image.size[1]
         if self._n_pixels > MOST_PIXELS:
             most = f"{MOST_PIXELS // 1_000_000} million pixels"
             raise APIError(400, f"the images of a request may have {most} in all; send fewer", "image_too_large", place)
         return image
 
-    def _bytes_at(self, address: str, place: str) -> bytes:
-        """The bytes of an image at an address. Raises APIError where nothing is fetched."""
+    def _file_at(self, address: str, place: str) -> FetchedFile:
+        """The file of an image at an address. Raises APIError where nothing is fetched."""
         if address in self.fetched:
-            return self.fetched[address].data
+            return FetchedFile(self.fetched[address].data, 0)
         if not is_web_address(address):
             told = f"a data URL ({DATA_URL})" + (", or an http or https address" if self._fetches else "")
             raise APIError(400, f"{place} must be {told}", "invalid_image_url", place)
         if not self._fetches:
             told = f"{place}: this server fetches nothing that clients name (`edgeinfer serve --image-urls` would)"
             raise APIError(400, f"{told}; send a data URL ({DATA_URL})", "invalid_image_url", place)
+        if (kept := self._kept.get(address)) is not None:
+            return kept
         most_bytes = MOST_FETCHED_BYTES - sum(len(image.data) for image in self.fetched.values())
         try:
-            return fetch_public(address, most_bytes, FETCH_S, lambda: self._go_on(READING_IMAGES, 0, 0))
+            return fetch_public(address, most_bytes, FETCH_S, lambda: self.go_on(READING_IMAGES, 0, 0))
         except DownloadFailed as reason:
             raise APIError(400, f"{place}: {reason}", "invalid_image_url", place) from None
 
 
 def decoded_data(url: str, place: str) -> bytes:
-    """The bytes of a data URL of base64, in which line breaks alone are overlooked. Raises APIError."""
+    """The bytes of a data URL of base64. Raises APIError."""
     head, comma, text = url.partition(",")
     if not comma or not head.lower().endswith(";base64"):
-        raise _bad_base64(place, f"must be base64 ({DATA_URL})")
-    if "\n" in text or "\r" in text:
-        text = text.replace("\n", "").replace("\r", "")
-    if len(text) > MOST_BYTES // 3 * 4 + 4:
-        told = f"has {0.75 * len(text) / 1e6:.0f} MB; images may have up to {MOST_BYTES / 1e6:.0f} MB"
-        raise APIError(400, f"{place} {told}", "image_too_large", place)
-    if len(text) % 4:
-        raise _bad_base64(place, f"is cut off: {len(text)} characters of base64 are no multiple of 4")
-    if "=" in text[:-2]:
-        raise _bad_base64(place, "has = before its end, which base64 has not")
-    try:
-        chunks = [
-            binascii.a2b_base64(text[start : start + CHUNK], strict_mode=True) for start in range(0, len(text), CHUNK)
-        ]
-    except ValueError:  # also of characters that are not ASCII
-        raise _bad_base64(place, "has characters that base64 has not (there are A-Z, a-z, 0-9, + and /)") from None
-    return b"".join(chunks)
+        raise bad_base64(place, f"must be base64 ({DATA_URL})", "image")
+    return decoded_base64(text, place, "image")
 
 
 def data_url(image: Image) -> str:
     """An image of a file as a data URL."""
     return f"data:image/{image.format.lower()};base64,{base64.b64encode(image.data).decode()}"
-
-
-def _bad_base64(place: str, told: str) -> APIError:
-    return APIError(400, f"{place} {told}", "invalid_base64_image", place)
-
-
-def may_see(model: LocalModel, load: LoadOptions) -> bool:
-    """Whether a model may read images, as far as that is known before it is loaded."""
-    from edgeinfer.engine.opening.seeing import may_see
-
-    return may_see(model.path, load, model.source)
-
-
-def require_sight(pooled: PooledModel, place: str | None) -> None:
-    """Raises APIError if an open model reads no images, and the request has one at `place`."""
-    if place is not None and not pooled.llm.info.reads_images:
-        raise sees_nothing(pooled.name, place)
-
-
-def sees_nothing(name: str, place: str) -> APIError:
-    """The error of an image for a model that reads none, which clients are not to send again."""
-    message = (
-        f"{name} reads no images: that takes a projector file (mmproj-….gguf) that edgeinfer runs, beside the model or "
-        "named by `edgeinfer serve --mmproj`, and the cpu; leave the image out, or choose a model that sees"
-    )
-    return APIError(400, message, "image_input_not_supported", place, NO_RETRY)

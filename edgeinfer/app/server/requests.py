@@ -28,8 +28,8 @@ MOST_CHOICES = 16
 MOST_ADAPTERS = 1000
 
 Text = Annotated[str, Field(max_length=16 << 20)]
-ImageText = Annotated[str, Field(max_length=128 << 20)]
-"""An image as base64, or its address."""
+FileText = Annotated[str, Field(max_length=128 << 20)]
+"""A sound as base64, or an image as base64 or its address."""
 Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Penalty = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
@@ -103,12 +103,19 @@ class Sampling(Dialects):
 class ImageURL(RequestBody):
     """Where an image is; `detail`, which other servers have, changes nothing: an encoder takes images as it does."""
 
-    url: ImageText = ""
+    url: FileText = ""
     detail: Annotated[str, Field(max_length=20)] | None = None
 
 
-ImageAddress = ImageURL | ImageText
+ImageAddress = ImageURL | FileText
 """A data URL or an address, as an object or by itself, as some clients send it."""
+
+
+class InputAudio(RequestBody):
+    """A sound as base64; `format`, which OpenAI's API needs, changes nothing: the bytes say what they are."""
+
+    data: FileText = ""
+    format: Annotated[str, Field(max_length=20)] | None = None
 
 
 class ContentPart(RequestBody):
@@ -116,6 +123,7 @@ class ContentPart(RequestBody):
     text: Text | None = None
     name: ModuleName | None = None
     image_url: ImageAddress | None = None
+    input_audio: InputAudio | None = None
 
     @property
     def address(self) -> str:

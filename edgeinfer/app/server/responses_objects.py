@@ -134,12 +134,16 @@ def input_item(item: Item) -> Record:
 
 
 def _parts(content: str | Sequence[MessagePart] | None, kind: str) -> list[Record]:
-    """Texts as parts of one kind, and images."""
+    """Texts as parts of one kind, images and sounds."""
     parts = [MessagePart(text=content)] if isinstance(content, str) else content or ()
     more: Record = {"annotations": [], "logprobs": []} if kind == "output_text" else {}
-    return [
-        {"type": kind, "text": part.text or "", **more}
-        if part.address is None
-        else {"type": "input_image", "image_url": part.address, "detail": "auto", "file_id": None}
-        for part in parts
-    ]
+    return [_part(part, {"type": kind, "text": part.text or "", **more}) for part in parts]
+
+
+def _part(part: MessagePart, text: Record) -> Record:
+    """An image or a sound; `text` for another part."""
+    if part.input_audio is not None:
+        return {"type": "input_audio", "input_audio": part.input_audio.model_dump()}
+    if part.address is not None:
+        return {"type": "input_image", "image_url": part.address, "detail": "auto", "file_id": None}
+    return text

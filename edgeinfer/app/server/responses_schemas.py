@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from edgeinfer.app.server.errors import APIError, unsupported
-from edgeinfer.app.server.message_contents import Part, content_of, placed_image
+from edgeinfer.app.server.message_contents import Part, content_of, placed_image, placed_sound
 from edgeinfer.app.server.request_images import data_url
 from edgeinfer.app.server.requests import (
     AllowedList,
@@ -26,6 +26,7 @@ from edgeinfer.app.server.requests import (
     FunctionDefinition,
     ImageAddress,
     ImageURL,
+    InputAudio,
     JsonSchema,
     MessageToolCall,
     NamedFunction,
@@ -47,11 +48,12 @@ LOGPROBS = "message.output_text.logprobs"
 
 
 class MessagePart(RequestBody):
-    """A part of a message: input text, an image, or output text of an earlier answer."""
+    """A part of a message: input text, an image, a sound, or output text of an earlier answer."""
 
     type: str = "input_text"
     text: Text | None = None
     image_url: ImageAddress | None = None
+    input_audio: InputAudio | None = None
     file_id: Annotated[str, Field(max_length=500)] | None = None
 
     @property
@@ -287,11 +289,15 @@ def _content(content: str | list[MessagePart] | None, place: str) -> str | list[
 
 
 def _part(part: MessagePart, place: str) -> Part:
-    """A text or an image. Raises APIError for another part."""
+    """A text, an image or a sound. Raises APIError for another part."""
     if part.type in ("input_text", "output_text", "text") and part.text is not None:
         return part.text
+    if part.type == "input_audio":
+        if part.input_audio is None:
+            raise APIError(400, f"{place} has no input_audio", param=place)
+        return placed_sound(part.input_audio, f"{place}.input_audio")
     if part.type != "input_image":
-        raise unsupported(f"{place} is {part.type!r}; edgeinfer reads texts and images", place)
+        raise unsupported(f"{place} is {part.type!r}; edgeinfer reads texts, images and sounds", place)
     if part.image_url is not None:
         return placed_image(part.image_url, f"{place}.image_url")
     if part.file_id is not None:

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.requests import HTTPConnection, Request
 
 from edgeinfer.app.server.errors import RETRY_S, APIError
+from edgeinfer.app.server.fetched_files import FetchedFiles
 from edgeinfer.app.server.kept_streams import KeptStreams
 from edgeinfer.app.server.listening import Part, ServerOptions
 from edgeinfer.app.server.llama_metrics import Totals
@@ -27,7 +28,8 @@ from edgeinfer.app.server.objects import Record, finished_stats
 from edgeinfer.app.server.ollama_models import DetailsCache
 from edgeinfer.app.server.pooled_model import PooledModel
 from edgeinfer.app.server.properties import open_record, properties
-from edgeinfer.app.server.request_images import RequestImages, may_see, require_sight, sees_nothing
+from edgeinfer.app.server.request_images import RequestImages
+from edgeinfer.app.server.request_media import NO_MEDIA, MediaPlaces, MediaRead, may_read, media_read
 from edgeinfer.app.server.requests import AdapterScale, adapter_scales
 from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.app.server.stored_responses import StoredResponses
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel
 
 T = TypeVar("T")
-MOST_READING_IMAGES = 2
-"""Requests whose images are fetched and encoded at a time, which takes a thread each."""
+MOST_READING_MEDIA = 2
+"""Requests whose images and sounds are fetched, opened and encoded at a time, which takes a thread each."""
 ReadTexts = Callable[[Progress], tuple[T, int]]
 """Reads texts; returns a result and the number of tokens, and ends with what its progress function raises."""
 
@@ -52,9 +54,9 @@ class ServerState:
     """`defaults`: options for fields that a request leaves out. `n_answers`: running and queued answers.
 
     `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
-    answers. `reading_images`: held by requests whose images are read, for the same reason. `tools`: of MCP servers.
-    `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of models
-    that were open, by name.
+    answers. `reading_media`: held by requests whose images or sounds are read, for the same reason. `tools`: of MCP
+    servers. `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of
+    models that were open, by name. `fetched`: images of earlier requests; whoever may use the server has the one key.
     """
 
     options: ServerOptions
@@ -63,7 +65,7 @@ class ServerState:
     defaults: Options
     n_answers: int = 0
     embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
-    reading_images: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READING_IMAGES))
+    reading_media: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READING_MEDIA))
     details: DetailsCache = field(default_factory=DetailsCache)
     n_pulls: int = 0
     responses: StoredResponses = field(default_factory=StoredResponses)
@@ -71,6 +73,7 @@ class ServerState:
     properties: dict[str, Record] = field(default_factory=dict)
     streams: KeptStreams = field(default_factory=KeptStreams)
     modules: KeptModules = field(default_factory=KeptModules)
+    fetched: FetchedFiles = field(default_factory=FetchedFiles)
     tools: ServedTools = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,40 +91,43 @@ class ServerState:
 
     @asynccontextmanager
     async def model(
-        self, name: str | None, n_answers: int = 0, request: Request | None = None, image: str | None = None
+        self,
+        name: str | None,
+        n_answers: int = 0,
+        request: Request | None = None,
+        media: MediaPlaces = NO_MEDIA,
     ) -> AsyncIterator[PooledModel]:
         """Reserve a model for a request of `n_answers` answers; if the client leaves meanwhile, it is not opened.
 
-        `image`: where the request has one. Raises APIError if the queue is full or the client has gone, and if the
-        model sees nothing: before it is opened, if that is known.
+        `media`: what the request has. Raises APIError if the queue is full or the client has gone, and if the model
+        does not read that: before it is opened, if that is known.
         """
         with self._counted(n_answers):
-            if image is not None:
-                await asyncio.to_thread(self._require_sight, name, image)
+            if media:
+                await asyncio.to_thread(self._require_read, name, media)
             async with AsyncExitStack() as held:
                 use = held.enter_async_context(self.pool.use(name, loads=self.pool.limits.loads_on_demand))
                 found = await (use if request is None else unless_gone(use, request, lambda: None))
-                require_sight(found, image)
+                media_read(found).require(media, found.name)
                 await self.modules.put_back(found)
                 yield found
 
-    async def begun(self, work: Callable[[Progress], T], request: Request, image: str | None) -> T:
-        """Begin an answer, or count a prompt, in a thread; as `in_thread`. `image`: where the request has one."""
-        return await in_thread(work, request, NO_TURNS if image is None else self.reading_images)
+    async def begun(self, work: Callable[[Progress], T], request: Request, media: MediaPlaces) -> T:
+        """Begin an answer, or count a prompt, in a thread; as `in_thread`. `media`: what the request has."""
+        return await in_thread(work, request, self.reading_media if media else NO_TURNS)
 
     def images(self, go_on: Progress = no_progress) -> RequestImages:
         """What reads the images of one request. `go_on`: raises to end that."""
-        return RequestImages(go_on, fetches=self.options.fetches_images)
+        return RequestImages(go_on, fetches=self.options.fetches_images, kept=self.fetched)
 
-    def reads_images(self, model: LocalModel) -> bool:
-        """Whether a model reads images; one that is not open: as far as is known of its files."""
+    def media_read(self, model: LocalModel) -> MediaRead:
+        """What a model reads besides text; one that is not open: as far as is known of its files."""
         pooled = self.pool.opened(model)
-        return may_see(model, self.pool.load_of(model)) if pooled is None else pooled.llm.info.reads_images
+        return may_read(model, self.pool.load_of(model)) if pooled is None else media_read(pooled)
 
-    def _require_sight(self, name: str | None, image: str) -> None:
+    def _require_read(self, name: str | None, media: MediaPlaces) -> None:
         model = self.pool.answering(name)
-        if not self.reads_images(model):
-            raise sees_nothing(model.name, image)
+        self.media_read(model).require(media, model.name)
 
     @contextmanager
     def _counted(self, n: int) -> Iterator[None]:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from edgeinfer.app.sessions.records import LOST, Attachment, Figures, KeptMessage, State, ToolRound
+from edgeinfer.app.sessions.kept_images import KeptImage
+from edgeinfer.app.sessions.records import LOST, Attachment, Figures, KeptMedium, KeptMessage, State, ToolRound
 
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
@@ -63,10 +64,12 @@ def told_of(branch: Sequence[KeptMessage]) -> tuple[KeptMessage, ...]:
 
 
 def told_text(message: KeptMessage) -> str:
-    """A message in one text: its attachments, or its calls of tools in words, before what it says; names of images."""
+    """A message in one text: its attachments, or its calls of tools in words, before what it says; names of media."""
     calls = [f"[called {call.name} {call.arguments}: {call.result}]" for each in message.rounds for call in each.calls]
-    images = [f"[image: {one.name}]" for one in message.attachments if one.image is not None]
-    return "\n\n".join(filter(None, [*calls, *images, with_attachments(message.text, message.attachments)]))
+    media = [
+        f"[{'image' if one.image else 'sound'}: {one.name}]" for one in message.attachments if one.medium is not None
+    ]
+    return "\n\n".join(filter(None, [*calls, *media, with_attachments(message.text, message.attachments)]))
 
 
 def messages_told(turns: Sequence[Mapping[str, str]]) -> list[Message]:
@@ -88,15 +91,21 @@ def system_text(branch: Sequence[KeptMessage], system: str | None) -> str:
 
 def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
     """A text preceded by its attached texts, each in a fence that its contents cannot close."""
-    documents = [_document(attachment) for attachment in attachments if attachment.image is None]
+    documents = [_document(attachment) for attachment in attachments if attachment.medium is None]
     return "\n\n".join([*documents, *([text] if text else [])])
 
 
 def content_of(text: str, attachments: Sequence[Attachment]) -> str | list[dict[str, Any]]:
-    """What a message says to the model: a text, or its images in parts before the text."""
+    """What a message says to the model: a text, or its images and sounds in parts before the text."""
     said = with_attachments(text, attachments)
-    images = [{"type": "image", "image": one.image.part} for one in attachments if one.image is not None]
-    return [*images, *([{"type": "text", "text": said}] if said else [])] if images else said
+    media = [_medium_part(one.medium) for one in attachments if one.medium is not None]
+    return [*media, *([{"type": "text", "text": said}] if said else [])] if media else said
+
+
+def _medium_part(medium: KeptMedium) -> dict[str, Any]:
+    if isinstance(medium, KeptImage):
+        return {"type": "image", "image": medium.part}
+    return {"type": "audio", "audio": medium.part}
 
 
 def _document(attachment: Attachment) -> str:

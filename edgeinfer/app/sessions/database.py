@@ -260,7 +260,25 @@ WHEN NOT EXISTS (SELECT 1 FROM message_images WHERE digest = old.digest) BEGIN
 END;
 """
 
-STEPS: tuple[str, ...] = (FIRST, ROUNDS, IMAGES)
+SOUNDS = """
+CREATE TABLE sounds (
+    digest TEXT PRIMARY KEY,
+    seconds REAL NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE TABLE message_sounds (
+    message INTEGER NOT NULL REFERENCES messages (number) ON DELETE CASCADE,
+    digest TEXT NOT NULL REFERENCES sounds (digest),
+    PRIMARY KEY (message, digest)
+);
+CREATE INDEX messages_of_sound ON message_sounds (digest);
+CREATE TRIGGER sound_released AFTER DELETE ON message_sounds
+WHEN NOT EXISTS (SELECT 1 FROM message_sounds WHERE digest = old.digest) BEGIN
+    DELETE FROM sounds WHERE digest = old.digest;
+END;
+"""
+
+STEPS: tuple[str, ...] = (FIRST, ROUNDS, IMAGES, SOUNDS)
 """SQL for the steps from version 0 to 1, from 1 to 2, …"""
 
 

@@ -1,8 +1,8 @@
 """Exports a saved chat to a file: the displayed branch as readable Markdown, or all branches as JSON.
 
 In: a store, the number of a chat, a path; or any text. Out: a new file, written completely or not at all, never over an
-existing one. What Markdown cannot express goes into HTML comments, which viewers hide; images are in the file, as data
-URLs; `importing` reads both formats back.
+existing one. What Markdown cannot express goes into HTML comments, which viewers hide; images and sounds are in the
+file, as data URLs; `importing` reads both formats back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from edgeinfer.app.plain_text import harmless
 from edgeinfer.app.sessions.conversation import fenced
-from edgeinfer.app.sessions.importing import CALLS, END, FORMAT, KEY, MARK
+from edgeinfer.app.sessions.importing import CALLS, END, FORMAT, KEY, MARK, SOUND
 from edgeinfer.app.sessions.records import (
     Attachment,
     KeptMessage,
@@ -98,7 +98,12 @@ def _plain(message: KeptMessage) -> dict[str, object]:
         "model": message.model,
         "figures": None if figures is None else json.loads(figures),
         "attachments": [
-            {"name": one.name, "text": one.text, **({"image": one.image.url} if one.image else {})}
+            {
+                "name": one.name,
+                "text": one.text,
+                **({"image": one.image.url} if one.image else {}),
+                **({"sound": one.sound.url} if one.sound else {}),
+            }
             for one in message.attachments
         ],
         **({"rounds": rounds_plain(message.rounds)} if message.rounds else {}),
@@ -131,8 +136,11 @@ def markdown_text(session: KeptSession, branch: Sequence[KeptMessage]) -> str:
 
 
 def _file_part(mark: str, one: Attachment) -> str:
-    """A file that was sent with a message, or an image in it."""
+    """A file that was sent with a message: a text, an image or a sound."""
     name = harmless(one.name).replace("\n", " ")
+    if one.sound is not None:
+        what: dict[str, object] = {"file": one.name, SOUND: one.sound.digest}
+        return _part(mark, what, f"Sound: {name}, {one.sound.length_text}", f"[{SOUND}]({one.sound.url})", 3)
     if one.image is None:
         return _part(mark, {"file": one.name, "n": len(one.text)}, f"File: {name}", fenced(one.text), 3)
     about: dict[str, object] = {"file": one.name, "image": one.image.digest}

@@ -16,9 +16,11 @@ from typing import get_args
 
 from edgeinfer.app.image_files import data_of_url
 from edgeinfer.app.sessions.kept_images import KeptImage, kept_image
+from edgeinfer.app.sessions.kept_sounds import KeptSound, kept_sound
 from edgeinfer.app.sessions.page_calls import with_rounds
 from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, Role, State, figures_of, rounds_of
 from edgeinfer.app.sessions.store import SessionStore
+from edgeinfer.app.sound_files import data_of_sound
 from edgeinfer.errors import EdgeInferError, SessionsFailed
 from edgeinfer.text_values import user_path
 
@@ -172,7 +174,7 @@ def _listed(listed: Sequence[object], title: str) -> Chat:
         if one.get("role") in SYSTEM_ROLES:
             system.append(text)
             continue
-        known = {"role": one.get("role"), "attachments": _listed_images(one.get("content"))}
+        known = {"role": one.get("role"), "attachments": _listed_media(one.get("content"))}
         messages.append(message_from(known, place, messages[-1].number if messages else None, text, where))
     if not messages:
         raise ValueError("there are no messages in it")
@@ -180,22 +182,25 @@ def _listed(listed: Sequence[object], title: str) -> Chat:
     return session_from(about, "\n\n".join(system) if system else None), tuple(messages)
 
 
-def _listed_images(content: object) -> list[dict[str, object]]:
-    """The images of a message whose content is a list of parts, as attachments."""
+def _listed_media(content: object) -> list[dict[str, object]]:
+    """The images and sounds of a message whose content is a list of parts, as attachments."""
     parts = content if isinstance(content, list) else []
-    found = [part["image_url"] for part in parts if _is_image(part)]
-    urls = [each.get("url") if isinstance(each, dict) else each for each in found]
-    return [{"name": f"image {place}", "text": "", "image": url} for place, url in enumerate(urls, 1)]
+    found: list[dict[str, object]] = []
+    for key, field, kind in (("image_url", "url", "image"), ("input_audio", "data", "sound")):
+        values = [part[key] for part in parts if _is_of(part, key)]
+        texts = [each.get(field) if isinstance(each, dict) else each for each in values]
+        found += [{"name": f"{kind} {place}", "text": "", kind: text} for place, text in enumerate(texts, 1)]
+    return found
 
 
-def _is_image(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") == "image_url" and "image_url" in part
+def _is_of(part: object, kind: str) -> bool:
+    return isinstance(part, dict) and part.get("type") == kind and kind in part
 
 
 def _content(content: object, where: str) -> str:
-    """The text of a message whose content is a string or a list of parts; images are left out."""
+    """The text of a message whose content is a string or a list of parts; images and sounds are left out."""
     parts = content if isinstance(content, list) else [content]
-    parts = [part for part in parts if not _is_image(part)]
+    parts = [part for part in parts if not (_is_of(part, "image_url") or _is_of(part, "input_audio"))]
     texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
     if any(not isinstance(text, str) for text in texts):
         raise ValueError(f"{where} has no text")
@@ -212,9 +217,20 @@ def _attachments(found: object, where: str) -> tuple[Attachment, ...]:
         name, text = (one.get("name"), one.get("text")) if isinstance(one, dict) else (None, None)
         if not isinstance(name, str) or not isinstance(text, str):
             raise ValueError(f"an attachment of {where} has no name or no text")
-        url = one.get("image")
-        made.append(Attachment(name, text) if url is None else Attachment(name, "", _image(url, name)))
+        url, sound = one.get("image"), one.get("sound")
+        if sound is not None:
+            made.append(Attachment.of_medium(name, _sound(sound, name)))
+        else:
+            made.append(Attachment(name, text) if url is None else Attachment(name, "", _image(url, name)))
     return tuple(made)
+
+
+def _sound(text: object, name: str) -> KeptSound:
+    """A sound in a data URL, or in base64."""
+    try:
+        return kept_sound(data_of_sound(text if isinstance(text, str) else ""), name)
+    except EdgeInferError as error:
+        raise ValueError(str(error)) from None
 
 
 def _image(url: object, name: str) -> KeptImage:
@@ -227,10 +243,13 @@ def _image(url: object, name: str) -> KeptImage:
 
 MARK, END = "chat", "end"
 """MARK starts each comment, unless the head names another marker; END is in the last comment."""
+SOUND = "sound"
+"""Key of a comment above a sound, and the text of the link to it."""
 CALLS = "calls"
 """Key of a comment above calls of tools, which stand before their message; the message's own comment has them too."""
 _HEAD = re.compile(r"\s*<!-- (\{.*\}) -->\n")
 _SHOWN = re.compile(r"!\[[^\]]*\]\((data:[^)\s]*)\)\s*")
+_LINKED = re.compile(rf"\[{SOUND}\]\((data:[^)\s]*)\)\s*")
 _FENCED = re.compile(r"(`{3,})\n(.*)\n?\1\s*", re.DOTALL)
 
 
@@ -292,6 +311,11 @@ def _attachment(part: Mapping[str, object], said: str) -> Attachment:
         if shown is None:
             raise ValueError(f"the image {name[:60]} is missing")
         return Attachment(name, "", _image(shown[1], name))
+    if name is not None and SOUND in part:
+        linked = _LINKED.fullmatch(said)
+        if linked is None:
+            raise ValueError(f"the sound {name[:60]} is missing")
+        return Attachment.of_medium(name, _sound(linked[1], name))
     found = _FENCED.fullmatch(said)
     if name is None or found is None:
         raise ValueError(f"the file {(name or '')[:60]} has no fence")

@@ -69,6 +69,12 @@ class KeptImage:
         except EdgeInferError:
             return self.data
 
+    def picture(self, most: tuple[int, int]) -> Preview:
+        """The image, as large as fits into a width and height in pixels. Decodes it. Raises BadImage, BadSetting."""
+        from edgeinfer.models.images.image import Image
+
+        return _picture(Image.of(self.data).pixels(), most)
+
     @property
     def pixels_text(self) -> str:
         """Its size for people: "640 × 480"."""
@@ -86,15 +92,15 @@ def kept_image(data: bytes, name: str) -> KeptImage:
     from edgeinfer.models.images.image import Image
 
     image = Image.of(data, name)
-    preview = _preview(image.pixels())
+    preview = _picture(image.pixels(), PREVIEW_PIXELS)
     return KeptImage(hashlib.blake2b(data, digest_size=16).hexdigest(), data, image.size, preview)
 
 
-def _preview(pixels: Pixels) -> Preview:
+def _picture(pixels: Pixels, most: tuple[int, int]) -> Preview:
     from edgeinfer.models.images.resizing import resized
 
     height, width, _ = pixels.shape
-    scale = min(PREVIEW_PIXELS[0] / width, PREVIEW_PIXELS[1] / height)
+    scale = min(most[0] / width, most[1] / height)
     small = max(1, round(height * scale)), max(1, round(width * scale))
     step = max(1, int(1 / (scale * _SPARE)))
     return Preview(small[1], resized(pixels[::step, ::step].copy(), small, "bilinear").tobytes())

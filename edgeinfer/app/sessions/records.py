@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
 
 from edgeinfer.app.sessions.kept_images import KeptImage, Preview
+from edgeinfer.app.sessions.kept_sounds import KeptSound
 
 Role = Literal["user", "assistant", "summary"]
 """Author of a message. A summary replaces all messages before it and is the root of its own branch."""
@@ -27,23 +28,41 @@ LOST = "\ufffd"
 """Ends an answer that was stopped in the middle of a multi-byte character."""
 
 
+KeptMedium = KeptImage | KeptSound
+
+
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A text file or an image sent with a message: its displayed name and its contents; an image has no text."""
+    """A text file, an image or a sound sent with a message: its displayed name and its contents.
+
+    Images and sounds have no text.
+    """
 
     name: str
     text: str
     image: KeptImage | None = None
+    sound: KeptSound | None = None
+
+    @classmethod
+    def of_medium(cls, name: str, medium: KeptMedium) -> Attachment:
+        """An image or a sound."""
+        return cls(name, "", medium) if isinstance(medium, KeptImage) else cls(name, "", None, medium)
+
+    @property
+    def medium(self) -> KeptMedium | None:
+        """Its image or its sound; None of a text."""
+        return self.image or self.sound
 
     @property
     def n_bytes(self) -> int:
         """Size in bytes, of a text as UTF-8."""
-        return len(self.text.encode("utf-8", "replace")) if self.image is None else len(self.image.data)
+        medium = self.medium
+        return len(self.text.encode("utf-8", "replace")) if medium is None else len(medium.data)
 
     @property
-    def contents(self) -> str | KeptImage:
-        """Its text or its image."""
-        return self.text if self.image is None else self.image
+    def contents(self) -> str | KeptMedium:
+        """Its text, its image or its sound."""
+        return self.medium or self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +239,13 @@ def session_of(row: sqlite3.Row) -> KeptSession:
     )
 
 
-Images = Mapping[str, KeptImage]
-"""Images by their digests."""
-NO_IMAGES: Images = MappingProxyType({})
+KeptMedia = Mapping[str, KeptMedium]
+"""Images and sounds by their digests."""
+NO_MEDIA: KeptMedia = MappingProxyType({})
 
 
-def message_of(row: sqlite3.Row, images: Images = NO_IMAGES) -> KeptMessage:
-    """Build a message from a row of `messages`. `images`: those that it may have."""
+def message_of(row: sqlite3.Row, media: KeptMedia = NO_MEDIA) -> KeptMessage:
+    """Build a message from a row of `messages`. `media`: images and sounds that it may have."""
     return KeptMessage(
         number=row["number"],
         session=row["session"],
@@ -237,7 +256,7 @@ def message_of(row: sqlite3.Row, images: Images = NO_IMAGES) -> KeptMessage:
         created_s=row["created_s"],
         model=row["model"],
         figures=figures_of(row["figures"]),
-        attachments=attachments_of(row["attachments"], images),
+        attachments=attachments_of(row["attachments"], media),
         rounds=rounds_of(row["rounds"]),
     )
 
@@ -271,25 +290,34 @@ def _is_sound(figures: Figures) -> bool:
 
 
 def attachments_text(attachments: Sequence[Attachment]) -> str | None:
-    """Attachments as column text: names with texts, and with the digests of images."""
-    plain = [[one.name, one.text, *([one.image.digest] if one.image else [])] for one in attachments]
+    """Attachments as column text: names with texts, and with the digests of images and sounds."""
+    plain = [[one.name, one.text, *([one.medium.digest] if one.medium else [])] for one in attachments]
     return json.dumps(plain) if plain else None
 
 
-def attachments_of(text: str | None, images: Images = NO_IMAGES) -> tuple[Attachment, ...]:
-    """Parse attachments from a column; an image that is not among `images` is left out."""
+def attachments_of(text: str | None, media: KeptMedia = NO_MEDIA) -> tuple[Attachment, ...]:
+    """Parse attachments from a column; an image or a sound that is not among `media` is left out."""
     try:
         found = [
-            (str(name), str(body), [images.get(key) for key in keys]) for name, body, *keys in json.loads(text or "[]")
+            (str(name), str(body), [media.get(key) for key in keys]) for name, body, *keys in json.loads(text or "[]")
         ]
     except (ValueError, TypeError):
         return ()
-    return tuple(Attachment(name, body, *kept) for name, body, kept in found if None not in kept)
+    return tuple(
+        Attachment.of_medium(name, kept[0]) if kept and kept[0] is not None else Attachment(name, body)
+        for name, body, kept in found
+        if None not in kept
+    )
 
 
-def images_in(attachments: Iterable[Attachment]) -> dict[str, KeptImage]:
-    """The images among attachments, by their digests."""
-    return {one.image.digest: one.image for one in attachments if one.image is not None}
+def media_in(attachments: Iterable[Attachment]) -> dict[str, KeptMedium]:
+    """The images and sounds among attachments, by their digests."""
+    return {one.medium.digest: one.medium for one in attachments if one.medium is not None}
+
+
+def sound_of(row: sqlite3.Row) -> KeptSound:
+    """Build a sound from a row of `sounds`."""
+    return KeptSound(row["digest"], row["data"], row["seconds"])
 
 
 def image_of(row: sqlite3.Row) -> KeptImage:

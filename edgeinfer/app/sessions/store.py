@@ -24,11 +24,13 @@ from edgeinfer.app.sessions.database import (
     told,
     transaction,
 )
+from edgeinfer.app.sessions.kept_images import KeptImage
 from edgeinfer.app.sessions.records import (
     HITS,
     Attachment,
     Figures,
     Hit,
+    KeptMedium,
     KeptMessage,
     KeptSession,
     Role,
@@ -37,22 +39,24 @@ from edgeinfer.app.sessions.records import (
     attachments_text,
     figures_text,
     image_of,
-    images_in,
     match_of,
+    media_in,
     message_of,
     rounds_text,
     session_of,
+    sound_of,
 )
 from edgeinfer.errors import SessionsFailed
 
 TITLE_CHARACTERS = 60
 SESSION = "SELECT *, (SELECT count(*) FROM messages WHERE session = sessions.number) AS n_messages FROM sessions"
 
-IMAGES_OF_SESSION = """
-SELECT * FROM images WHERE digest IN (
-    SELECT digest FROM message_images JOIN messages ON messages.number = message_images.message WHERE session = ?
+MEDIA_OF_SESSION = """
+SELECT * FROM {kind} WHERE digest IN (
+    SELECT digest FROM message_{kind} JOIN messages ON messages.number = message_{kind}.message WHERE session = ?
 )
 """
+"""`kind`: images or sounds."""
 
 
 def default_path() -> Path:
@@ -185,7 +189,7 @@ class SessionStore:
                     (_writable(_first_title([message])), session),
                 )
             row = connection.execute("SELECT * FROM messages WHERE number = ?", (number,)).fetchone()
-            return message_of(row, images_in(message.attachments))
+            return message_of(row, media_in(message.attachments))
 
     def add_chat(self, session: KeptSession, messages: Sequence[KeptMessage]) -> int:
         """Add a whole chat from elsewhere, or nothing. Returns its number in this store.
@@ -243,9 +247,13 @@ class SessionStore:
     def messages(self, session: int) -> tuple[KeptMessage, ...]:
         """All messages of a session, in all branches, in order of creation."""
         with self._used() as connection:
-            images = {row["digest"]: image_of(row) for row in connection.execute(IMAGES_OF_SESSION, (session,))}
+            media: dict[str, KeptMedium] = {}
+            for row in connection.execute(MEDIA_OF_SESSION.format(kind="images"), (session,)):
+                media[row["digest"]] = image_of(row)
+            for row in connection.execute(MEDIA_OF_SESSION.format(kind="sounds"), (session,)):
+                media[row["digest"]] = sound_of(row)
             rows = connection.execute("SELECT * FROM messages WHERE session = ? ORDER BY number", (session,))
-            return tuple(message_of(row, images) for row in rows)
+            return tuple(message_of(row, media) for row in rows)
 
     def search(self, query: str, limit: int = 50) -> tuple[Hit, ...]:
         """Find messages and titles that contain all words of the query, the last one as a prefix; best match first."""
@@ -296,7 +304,7 @@ def _first_title(messages: Sequence[KeptMessage]) -> str:
 
 
 def _insert(connection: sqlite3.Connection, message: KeptMessage, writer: str | None = None) -> int:
-    """Insert a row into `messages`, and its images. Returns its number."""
+    """Insert a row into `messages`, and its images and sounds. Returns its number."""
     values = (
         message.session,
         message.parent,
@@ -316,15 +324,24 @@ def _insert(connection: sqlite3.Connection, message: KeptMessage, writer: str | 
         values,
     ).lastrowid
     assert number is not None
-    for digest, image in images_in(message.attachments).items():
-        preview = image.preview
+    for medium in media_in(message.attachments).values():
+        _insert_medium(connection, number, medium)
+    return number
+
+
+def _insert_medium(connection: sqlite3.Connection, message: int, medium: KeptMedium) -> None:
+    """Insert an image or a sound of a message, unless another message has it already."""
+    if isinstance(medium, KeptImage):
+        kind, preview = "images", medium.preview
         connection.execute(
             "INSERT OR IGNORE INTO images (digest, width, height, preview_width, preview, data) "
             "VALUES (?, ?, ?, ?, ?, ?)",
-            (digest, *image.size, preview.width, preview.rgb, image.data),
+            (medium.digest, *medium.size, preview.width, preview.rgb, medium.data),
         )
-        connection.execute("INSERT INTO message_images (message, digest) VALUES (?, ?)", (number, digest))
-    return number
+    else:
+        kind, values = "sounds", (medium.digest, medium.seconds, medium.data)
+        connection.execute("INSERT OR IGNORE INTO sounds (digest, seconds, data) VALUES (?, ?, ?)", values)
+    connection.execute(f"INSERT INTO message_{kind} (message, digest) VALUES (?, ?)", (message, medium.digest))
 
 
 def _written(text: str | None) -> str | None:

@@ -132,8 +132,9 @@ class ChatApp(App[int]):
         await self.chat_screen.action_leave()
 
     def on_exit_app(self) -> None:
-        """The app is being closed from outside: save the answer so far."""
+        """The app is being closed, perhaps from outside: save the answer so far, leave no picture in the terminal."""
         self.chat_screen.leave_answer()
+        self.chat_screen.delete_pictures()
 
     def _heed_signals(self) -> None:
         """Exit cleanly on SIGHUP and SIGTERM, when the terminal goes away or the process is told to terminate."""

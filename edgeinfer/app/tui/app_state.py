@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgeinfer.app.chat.beginning import Beginning, TypedAhead
 from edgeinfer.app.chat.chat_modules import ChatModules
 from edgeinfer.app.opening.loading import answer_options
+from edgeinfer.app.tui.graphics.pixel_terminal import PixelTerminal
 from edgeinfer.settings import Settings, find_option, load_settings, read_value
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class AppState:
     """Progress of opening a model, or "" if none is being opened."""
     typed: TypedAhead = field(default_factory=TypedAhead)
     """Input typed before the app took over the terminal."""
+    terminal: PixelTerminal = field(default_factory=PixelTerminal)
+    """How the terminal draws pictures in pixels, if at all."""
 
     @property
     def offered_functions(self) -> tuple[Mapping[str, Any], ...]:

@@ -12,25 +12,25 @@ from textual.message import Message
 from edgeinfer.app.tui.engine import AnswerStream, ModelSession, Runs, runs_of
 from edgeinfer.app.tui.engine_messages import AnswerJob, ImagesRead, PromptRead
 from edgeinfer.app.tui.text.calls import ShownText
-from edgeinfer.steps import READING_IMAGES
+from edgeinfer.steps import READING_MEDIA, READING_SOUND
 
 Make = Callable[[AnswerStream, ShownText | None], None]
 """Generates a stream, passing its text on, or what is shown of it."""
 
 
 class AnswerCalledOff(Exception):
-    """The answer was stopped while its images were read."""
+    """The answer was stopped while its images and sounds were read."""
 
 
 def tell_reading(job: AnswerJob, post: Callable[[Message], object], what: str, done: int, total: int) -> None:
-    """Report how far the images and the text of a prompt are read.
+    """Report how far the images, the sounds and the text of a prompt are read.
 
-    Raises AnswerCalledOff between parts of images, so that a stop need not wait for all those of a pass.
+    Raises AnswerCalledOff between parts of images and sounds, so that a stop need not wait for all those of a pass.
     """
-    if what == READING_IMAGES:
+    if what in READING_MEDIA:
         if job.stopped.is_set():
             raise AnswerCalledOff
-        post(ImagesRead(job.number, done, total))
+        post(ImagesRead(job.number, done, total, is_sound=what == READING_SOUND))
         return
     if done == 0:
         post(ImagesRead(job.number, 1, 1))

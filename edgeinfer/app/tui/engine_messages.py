@@ -142,13 +142,17 @@ class PromptRead(message.Message, bubble=False):
 
 
 class ImagesRead(message.Message, bubble=False):
-    """Progress of reading the images of a prompt: the parts of images that are encoded, and their total."""
+    """Progress of reading the images and sounds of a prompt: the parts of them that are encoded, and their total.
 
-    def __init__(self, job: int, done: int, total: int) -> None:
+    `is_sound`: whether the part that is read next is of a sound.
+    """
+
+    def __init__(self, job: int, done: int, total: int, *, is_sound: bool = False) -> None:
         super().__init__()
         self.job = job
         self.done = done
         self.total = total
+        self.is_sound = is_sound
 
 
 class Grown(message.Message, bubble=False):

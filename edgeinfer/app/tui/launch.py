@@ -22,6 +22,7 @@ from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.app_state import AppState, Tuning
 from edgeinfer.app.tui.engine import LoadedModel
+from edgeinfer.app.tui.graphics.pixel_terminal import ask_terminal
 from edgeinfer.errors import SessionsUnwritable
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def run_app(
         if begins is not None:
             begins(app)
         app.state.typed = typed or app.state.typed
+        if app.state.tuning.settings.face.previews == "auto":
+            app.state.terminal, app.state.typed = ask_terminal(app.state.typed, os.environ)
         return app.run() or 0
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
-from edgeinfer.backends.cpu.layout.padding import BufferLayout, heads_of
+from edgeinfer.backends.cpu.layout.padding import heads_of
 from edgeinfer.backends.cpu.layout.panels import UNIT_ROWS, panel_for
 from edgeinfer.backends.cpu.layout.summaries import ChoiceLayout
 from edgeinfer.backends.cpu.memory.filed_pages import kv_file_bytes
+from edgeinfer.backends.cpu.memory.packed_buffers import buffer_bytes
 from edgeinfer.backends.cpu.memory.sequences import kv_bytes, slot_bytes, states_bytes
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
@@ -41,7 +42,7 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
             one = [matrices[0] for matrices in op.all_stacks]
             panels += op.count * sum(_panel_bytes(weight, weight.n_rows, tensors) for weight in one)
     all_bytes, window_bytes, per_token = kv_bytes(spec.kv, limits)
-    buffers = BufferLayout(spec, tensors, limits).total_bytes + ChoiceLayout(spec, limits).nbytes
+    buffers = buffer_bytes(spec, tensors, limits) + ChoiceLayout(spec, limits).nbytes
     states = states_bytes(spec, limits)
     in_file = kv_file_bytes(spec.kv, limits)
     return Footprint(panels, per_token, all_bytes, buffers, states, window_bytes, slot_bytes(spec), in_file)

@@ -184,7 +184,7 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
 
 
 def encoder_limits(spec: ModelSpec) -> Limits:
-    """Limits for one of the graphs of an image encoder: a pass has a tile, or some of its rows without attention."""
+    """Limits for one of the graphs of an encoder: a pass has a tile, or some of its rows without attention."""
     n_most = spec.n_context_trained
     if not spec.kv:
         n_most = min(n_most, ROWS_AT_ONCE)
@@ -192,13 +192,13 @@ def encoder_limits(spec: ModelSpec) -> Limits:
 
 
 def with_encoder(need: MemoryNeed, device: str, projector: ProjectorFacts) -> MemoryNeed:
-    """The need of a model with that of its image encoder. Raises as `memory_need`."""
-    specs = projector.encoder.trunk, projector.encoder.projection
+    """The need of a model with that of its encoders. Raises as `memory_need`."""
+    specs = projector.encoders.graphs
     return need.with_encoder(*(memory_need(device, spec, projector.tensors, encoder_limits(spec)) for spec in specs))
 
 
 def encoder_bytes(device: str, projector: ProjectorFacts | None) -> int:
-    """Bytes that an image encoder takes beside its model; 0 for None. Raises as `memory_need`."""
+    """Bytes that encoders take beside their model; 0 for None. Raises as `memory_need`."""
     none = MemoryNeed(0, 0, 0, 0, 0)
     return 0 if projector is None else with_encoder(none, device, projector).beside_bytes
 

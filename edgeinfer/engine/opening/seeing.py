@@ -1,7 +1,7 @@
-"""Opening a model together with the projector with which it reads images.
+"""Opening a model together with the projector with which it reads images and sound.
 
-In: a model on this machine and options. Out: the `Subject`, prepared for rows of images if there is a projector, or
-what the projector's header says; and notices. Raises as `open_subject` and `open_projector`.
+In: a model on this machine and options. Out: the `Subject`, prepared for rows if there is a projector, or what the
+projector's header says; and notices. Raises as `open_subject` and `open_projector`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from typing import TypeVar
 
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import BadGGUF, BadSetting, EdgeInferError, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
-from edgeinfer.models.gguf import GGUFFile, Header
+from edgeinfer.models.gguf import GGUFFile, Header, Metadata
 from edgeinfer.models.load import spec_of
-from edgeinfer.models.model_projectors import projectors_of
+from edgeinfer.models.model_projectors import may_hold_projector, projectors_of
 from edgeinfer.models.projector_file import ProjectorFacts, facts_of, has_projector, open_projector
+from edgeinfer.models.projectors import image_type, sound_type
 
 Opened = TypeVar("Opened")
 
+USUAL_IMAGE = (448, 448)
+"""The image by which is seen what a projector's rows are like."""
 SEEING = ("cpu", "reference")
-"""Devices that take rows of images."""
+"""Devices that take rows of images and sound."""
 
 
 def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subject, tuple[str, ...]]:
@@ -40,7 +43,15 @@ def open_seeing(path: Path, load: LoadOptions, source: str = "") -> tuple[Subjec
             if seeing is not None:
                 subject.file.close()
                 subject = seeing
+    if subject.projector is not None:
+        notices += silence(subject.projector.facts)
     return replace(subject, source=source), notices
+
+
+def silence(projector: ProjectorFacts) -> tuple[str, ...]:
+    """A notice about an encoder of sound that is left out; () if there is none."""
+    why = projector.encoders.no_sound
+    return (f"sound cannot be read with {projector.file_name}: {why}",) if why else ()
 
 
 def projector_facts(
@@ -64,7 +75,7 @@ def projector_facts(
 
 
 def fetched_projector(header: Header) -> ProjectorFacts | None:
-    """The projector that would be fetched with a model; None if edgeinfer would not read images with it."""
+    """The projector that would be fetched with a model; None if edgeinfer would read nothing with it."""
     projector = header if has_projector(header.metadata) else header.projector
     if projector is None:
         return None
@@ -83,10 +94,12 @@ def _first(
     why = _why_not(load)
     if load.mmproj not in ("auto", "off"):
         if why:
-            raise BadSetting(f"images need {why}; leave --mmproj out or change that")
-        return opened(Path(load.mmproj).expanduser()), ()
+            raise BadSetting(f"images and sound need {why}; leave --mmproj out or change that")
+        return opened(_named(Path(load.mmproj).expanduser())), ()
     reasons: list[str] = []
-    for beside in () if why or load.mmproj == "off" else projectors_of(path, source):
+    for beside in () if load.mmproj == "off" else projectors_of(path, source):
+        if why:
+            return None, (f"images and sound are not read with {beside.name}: that takes {why}",)
         try:
             return opened(beside), ()
         except EdgeInferError as reason:
@@ -94,12 +107,28 @@ def _first(
     return None, tuple(reasons[:1])
 
 
+def _named(path: Path) -> Path:
+    """A projector file that options name. Raises ModelNotFound, BadGGUF."""
+    if not path.is_file():
+        raise ModelNotFound(f"{path} does not exist; mmproj is auto, off, or a projector file (mmproj-….gguf)")
+    with GGUFFile.open(path) as file:
+        if not has_projector(file.metadata):
+            architecture = file.metadata.text("general.architecture", "")[:80]
+            raise BadGGUF(
+                f"{path.name} is no projector file: its architecture is {architecture!r}; give the mmproj-….gguf that "
+                "was published with the model"
+            )
+    return path
+
+
 def _inner(
     path: Path, load: LoadOptions, header: GGUFFile | Header, opened: Callable[[Path], Opened]
 ) -> tuple[Opened | None, tuple[str, ...]]:
     """The same for a projector in a model's own file."""
-    if load.mmproj == "off" or _why_not(load) or not has_projector(header.metadata):
+    if load.mmproj == "off" or not has_projector(header.metadata):
         return None, ()
+    if why := _why_not(load):
+        return None, (f"images are not read with the projector in {path.name}: that takes {why}",)
     try:
         return opened(path), ()
     except EdgeInferError as reason:
@@ -107,23 +136,37 @@ def _inner(
 
 
 def may_see(path: Path, load: LoadOptions, source: str = "") -> bool:
-    """Whether a model may read images once it is open, as far as options, names of files and its header say."""
+    """Whether a model may read images once it is open, as far as options, names of files and headers say."""
+    return _may_read(path, load, source, image_type)
+
+
+def may_hear(path: Path, load: LoadOptions, source: str = "") -> bool:
+    """The same for sound."""
+    return _may_read(path, load, source, sound_type)
+
+
+def _may_read(path: Path, load: LoadOptions, source: str, kind_of: Callable[[Metadata], str | None]) -> bool:
+    """Whether an encoder of some kind may be opened with a model: the type that headers name is not looked up."""
     device = SEEING[0] if load.device == "auto" else load.device
     if load.mmproj == "off" or _why_not(replace(load, device=device)):
         return False
-    return load.mmproj != "auto" or bool(projectors_of(path, source)) or _has_inner(path)
+    if load.mmproj != "auto":
+        return _names(Path(load.mmproj).expanduser(), kind_of)
+    if any(_names(each, kind_of) for each in projectors_of(path, source)):
+        return True
+    return may_hold_projector(path) and _names(path, kind_of)  # lists ask this of many models: most are not read for it
 
 
-def _has_inner(path: Path) -> bool:
+def _names(path: Path, kind_of: Callable[[Metadata], str | None]) -> bool:
     try:
         with GGUFFile.open(path) as file:
-            return has_projector(file.metadata)
+            return kind_of(file.metadata) is not None
     except EdgeInferError:
         return False
 
 
 def _why_not(load: LoadOptions) -> str:
-    """What options lack for images; "" if nothing."""
+    """What options lack for images and sound; "" if nothing."""
     if load.device not in SEEING:
         return "the cpu (--device cpu)"
     return "a model in this process (no --isolate)" if load.isolate else ""
@@ -145,10 +188,17 @@ def _together(path: Path, load: LoadOptions, beside: Path) -> Subject:
 
 
 def require_partner(projector: ProjectorFacts, spec: ModelSpec | None) -> None:
-    """Raises BadSetting if a projector's rows are not as wide as the model's."""
+    """Raises BadSetting if a projector's rows are not as wide as the model's, or have positions that it lacks."""
     width = 0 if spec is None else spec.inputs.row_width
-    if projector.encoder.width != width:
+    if projector.encoders.width != width:
         raise BadSetting(
-            f"{projector.file_name} makes rows of {projector.encoder.width} numbers, and the model reads rows of "
+            f"{projector.file_name} makes rows of {projector.encoders.width} numbers, and the model reads rows of "
             f"{width}: it belongs to another model; give the projector of this one (--mmproj)"
+        )
+    images = projector.encoders.images
+    has_axes = images is not None and any(tile.axes is not None for tile in images.plan(USUAL_IMAGE).tiles)
+    if spec is not None and has_axes and not spec.inputs.axes:
+        raise BadSetting(
+            f"{projector.file_name} gives three positions to each row, and the model has one a token: it belongs to "
+            "another model; give the projector of this one (--mmproj)"
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from types import MappingProxyType
 import numpy as np
 
 from edgeinfer.engine.requests.conversation import ASSISTANT
+from edgeinfer.engine.requests.media_prompts import NamedTile
 from edgeinfer.engine.requests.prompt_rows import HASH_BITS, NUMBER_BITS, Piece, PromptRows
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message
@@ -78,14 +79,16 @@ class Module:
 
 Named = Callable[[str], Module]
 """The module of a name. Raises UnknownKey."""
-PromptPiece = Piece | Module
-"""A part of a prompt: a token id, rows, or a module."""
+PromptPiece = Piece | Module | NamedTile
+"""A part of a prompt: a token id, rows, a module, or a tile of an image."""
 
 
-def named_tokens(piece: PromptPiece) -> Sequence[int]:
-    """The tokens of a part of a prompt without rows, as they are compared."""
-    assert not isinstance(piece, PromptRows)
-    return piece.names if isinstance(piece, Module) else (index(piece),)
+def named_tokens(pieces: Iterable[PromptPiece]) -> list[int]:
+    """The tokens of a prompt, as they are compared."""
+    found: list[int] = []
+    for piece in pieces:
+        found += piece.names if isinstance(piece, PromptRows | Module | NamedTile) else (index(piece),)
+    return found
 
 
 def listed(names: object) -> Sequence[str]:

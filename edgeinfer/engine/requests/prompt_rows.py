@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edgeinfer.backends.evaluator import Interrupted, StopFlag
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.step import AXES, Batch, Floats, InputRows, Inputs, Int32s, causal_spans, check_axes, same_axes
 
@@ -173,21 +174,27 @@ class MixedPrompt:
         """The token ids of the prompt, without its rows."""
         return [token for token in self.tokens if token >= 0]
 
-    def completed(self, batch: Batch, named: Sequence[int]) -> Batch:
-        """Add rows, axes and spans to a batch of this text's tokens. `named`: the batch's tokens as ids and names."""
+    def completed(self, batch: Batch, named: Sequence[int], stopped: StopFlag | None = None) -> Batch:
+        """Add rows, axes and spans to a batch of this text's tokens. `named`: the batch's tokens as ids and names.
+
+        Raises Interrupted if `stopped` is set before rows that come late are computed, each time.
+        """
         if self.axes is not None:
             batch = replace(batch, axes=self._axes_at(batch.positions))
         names = tuple(token for token in named if token < 0)
         if not names:
             return batch
         batch = replace(batch, spans=self._spans_at(batch.positions))
-        return replace(batch, rows=InputRows(self._values(int(batch.positions[0]), len(batch.tokens)), names))
+        values = self._values(int(batch.positions[0]), len(batch.tokens), stopped)
+        return replace(batch, rows=InputRows(values, names))
 
-    def _values(self, first: int, n_tokens: int) -> Floats:
+    def _values(self, first: int, n_tokens: int, stopped: StopFlag | None) -> Floats:
         """The rows among so many tokens from position `first` on, which are computed now if they come late."""
         stop, found = first + n_tokens, []
         for start, piece in self.rows:
             if start < stop and start + len(piece.names) > first:
+                if stopped is not None and stopped.is_set():
+                    raise Interrupted
                 found.append(piece.values[max(0, first - start) : stop - start])
         return np.concatenate(found)
 

@@ -27,7 +27,15 @@ from edgeinfer.engine.requests.conversation import (
     split_partial,
     whole,
 )
-from edgeinfer.engine.requests.media_prompts import SEES_NOTHING, Sight, images_of, with_rows
+from edgeinfer.engine.requests.media_prompts import (
+    Medium,
+    Modalities,
+    NamedTile,
+    media_of,
+    named,
+    with_late_rows,
+    with_rows,
+)
 from edgeinfer.engine.requests.module_prompts import (
     Module,
     Named,
@@ -37,25 +45,24 @@ from edgeinfer.engine.requests.module_prompts import (
     marked,
     named_tokens,
 )
-from edgeinfer.engine.requests.prompt_rows import MixedPrompt, PromptRows
+from edgeinfer.engine.requests.prompt_rows import LateRows, MixedPrompt, Piece, PromptRows
 from edgeinfer.engine.requests.request import NO_SAMPLING, NO_VARIABLES, Options, Request, request_of
-from edgeinfer.engine.requests.told_chat import ChatOptions, ChatTeller, Known
+from edgeinfer.engine.requests.told_chat import ChatOptions, ChatTeller, Known, checked_variables
 from edgeinfer.engine.requests.tool_use import ToolUse
-from edgeinfer.errors import BadSetting, BadTemplate, UnknownKey, UnsupportedModel
+from edgeinfer.errors import BadSetting, BadTemplate, UnknownKey
 from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.images.image import Image
+from edgeinfer.models.sounds.sound import Sound
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.thought_formats import ThoughtFormat
 from edgeinfer.setting_values import Reuse
-from edgeinfer.steps import no_progress
+from edgeinfer.steps import Progress, no_progress
 
 MOST_NAMED = 3
 """Special tokens in a message that are named to the user."""
 _THOUGHT_TOKENS = 24
 """More tokens than the beginning of a thought has."""
 _PLAIN_CHAT = ChatOptions(None, NO_VARIABLES)
-OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name", "calls_in_words"})
-"""Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
 
 _HERE = "\ue000"
@@ -80,7 +87,7 @@ class Prompts:
     adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
     `system`: the system prompt of chats that have none. `marks_turns`: requests say where their turn begins. `reuse`:
     what requests that do not say may use of the cache; `kept_exact`: why it cannot be more than the same beginning.
-    `module`: finds modules by name. `sight`: how the model is given images; None: it sees nothing.
+    `module`: finds modules by name. `modalities`: what the model reads besides text; None: nothing.
     """
 
     tokenizer: Tokenizer
@@ -95,7 +102,7 @@ class Prompts:
     reuse: Reuse = "exact"
     kept_exact: str = ""
     module: Named = no_modules
-    sight: Sight | None = None
+    modalities: Modalities | None = None
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -150,9 +157,9 @@ class Prompts:
     def _with_rows(
         self, prompt: Sequence[int], conversation: Sequence[Message], options: Options
     ) -> MixedPrompt | None:
-        """A prompt with the rows of its images; None if it has none."""
-        images, progress = images_of(conversation), options.get("progress", no_progress)
-        pieces = with_rows(prompt, images, self.sight, progress, sees_whole=self.inputs.spans)
+        """A prompt with the rows of its images and sounds; None if it has none."""
+        media, progress = media_of(conversation), options.get("progress", no_progress)
+        pieces = with_rows(prompt, media, self.modalities, progress, sees_whole=self.inputs.spans)
         return None if pieces is None else MixedPrompt.of(pieces, self.inputs, self.n_context)
 
     def _turn_start(self, fitted: FittedPrompt, messages: Messages, told: ChatOptions) -> int:
@@ -174,7 +181,7 @@ class Prompts:
         several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
         has_schema = options.get("schema") is not None
         tools = ToolUse.of(options.get("tools"), choice, several, self.template, has_schema=has_schema)
-        variables = _checked_variables(options.get("template_variables") or {})
+        variables = checked_variables(options.get("template_variables") or {})
         return ChatOptions(tools, variables, options.get("parse_special", False))
 
     def _after_thoughts(
@@ -206,7 +213,7 @@ class Prompts:
 
     @cached_property
     def _teller(self) -> ChatTeller:
-        return ChatTeller(self.tokenizer, self.template, self.system, self.sight)
+        return ChatTeller(self.tokenizer, self.template, self.system, self.modalities)
 
     @property
     def thoughts(self) -> ThoughtFormat | None:
@@ -232,7 +239,7 @@ class Prompts:
         )
 
     def text(self, text: str | Sequence[PromptPiece], options: Options) -> Request:
-        """The request for a text to continue as it is, or for its tokens, possibly with rows or modules among them.
+        """The request for a text to continue as it is, or for its tokens; rows, tiles or modules may be among them.
 
         Special tokens spelled in the text become those tokens, unless the option `parse_special` is False. Raises
         BadSetting, UnknownKey; UnsupportedModel and ContextOverflow for rows that the model cannot take.
@@ -245,15 +252,12 @@ class Prompts:
                 prompt.pop()
         else:
             pieces = [piece for piece in text if not isinstance(piece, Module)]
-            prompt = self.checked([piece for piece in pieces if not isinstance(piece, PromptRows)])
+            prompt, mixed = self.pieces(pieces, options.get("progress", no_progress))
             placed += [piece for piece in text if isinstance(piece, Module)]
-            if len(prompt) < len(pieces):
-                if placed:
-                    raise BadSetting("a prompt can have rows of numbers or modules, not both")
-                mixed = MixedPrompt.of(pieces, self.inputs, self.n_context)
-                prompt = list(mixed.tokens)
-            elif len(pieces) < len(text):
-                prompt = [token for piece in text for token in named_tokens(piece)]
+            if mixed is not None and placed:
+                raise BadSetting("a prompt can have rows of numbers (or images) or modules, not both")
+            if len(pieces) < len(text):
+                prompt = named_tokens(text)
         start = self._n_before_text(prompt)
         prompt[start:start] = first
         return request_of(
@@ -267,6 +271,15 @@ class Prompts:
             modules=PlacedModules.of(prompt, placed),
             reuse=self._reuse(options),
         )
+
+    def pieces(self, pieces: Sequence[Piece | NamedTile], progress: Progress) -> tuple[list[int], MixedPrompt | None]:
+        """The tokens of a prompt, where rows have names; and the prompt itself if it has rows. Raises as `text`."""
+        found = with_late_rows(pieces, self.modalities, progress, sees_whole=self.inputs.spans)
+        tokens = self.checked([piece for piece in found if not isinstance(piece, PromptRows | LateRows)])
+        if len(tokens) == len(found):
+            return tokens, None
+        mixed = MixedPrompt.of(found, self.inputs, self.n_context)
+        return list(mixed.tokens), mixed
 
     def _n_before_text(self, prompt: Sequence[int]) -> int:
         """How many tokens stand before every text."""
@@ -346,7 +359,7 @@ class Prompts:
         """
         used = ToolUse.of(tools, "auto", True, self.template)
         found, modules = marked(checked(messages), (), self.module)
-        told = ChatOptions(used, _checked_variables(variables), begins_answer=begins_answer, modules=modules)
+        told = ChatOptions(used, checked_variables(variables), begins_answer=begins_answer, modules=modules)
         return self._teller.text(found, told)
 
     def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
@@ -362,9 +375,14 @@ class Prompts:
 
         Raises BadImage, UnsupportedModel if the model reads no images.
         """
-        if self.sight is None:
-            raise UnsupportedModel(SEES_NOTHING)
-        pieces = self.sight.named(image).pieces()
+        return self._n_media_tokens(image)
+
+    def n_sound_tokens(self, sound: Sound) -> int:
+        """The same for a sound, from its length alone. Raises BadSound, UnsupportedModel."""
+        return self._n_media_tokens(sound)
+
+    def _n_media_tokens(self, medium: Medium) -> int:
+        pieces = named(medium, self.modalities).pieces()
         return sum(len(self._tokens_of(each)) if isinstance(each, str) else each.plan.n_rows for each in pieces)
 
 
@@ -375,11 +393,3 @@ def _remarks(marks: Sequence[str], parse_special: bool) -> tuple[str, ...]:
     if parse_special:
         return (f"the message spells special tokens ({named}), which are read as such: parse_special is on",)
     return (f"the message spells special tokens ({named}), which are read as text; parse_special reads them as such",)
-
-
-def _checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Raises BadSetting for variables that the template gets in any case."""
-    taken = next((name for name in variables if name in OWN_VARIABLES), None)
-    if taken is not None:
-        raise BadSetting(f"the chat template's {taken!r} is made of the conversation; leave it out")
-    return variables

@@ -15,10 +15,11 @@ from typing import Any
 
 from edgeinfer.engine.requests.conversation import ASSISTANT, SYSTEM_ROLES, Messages, partial_tokens, split_partial
 from edgeinfer.engine.requests.media_prompts import (
-    NO_IMAGES,
+    IMAGE_PART,
+    NO_MEDIA,
+    Modalities,
     NamedTile,
     PlacedMedia,
-    Sight,
     bare,
     marked_as_text,
     placed,
@@ -36,6 +37,9 @@ from edgeinfer.models.text.written_marks import NO_STAND_INS, StandIns
 
 Known = Callable[[Sequence[int]], Sequence[int]]
 """Given the first tokens of a text, returns the tokens read or generated of it, including those; () if unknown."""
+
+OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name", "calls_in_words"})
+"""Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,13 @@ class ChatOptions:
 class ChatTeller:
     """Tells a model conversations, with its tokenizer and template. `system`: for those without a system prompt.
 
-    `sight`: how it is given images; None: it sees nothing.
+    `modalities`: what it reads besides text; None: nothing.
     """
 
     tokenizer: Tokenizer
     template: ChatTemplate
     system: str = ""
-    sight: Sight | None = None
+    modalities: Modalities | None = None
 
     @cached_property
     def thoughts(self) -> ThoughtFormat | None:
@@ -72,20 +76,20 @@ class ChatTeller:
     def text(self, messages: Messages, options: ChatOptions) -> str:
         """The text of a conversation."""
         before, partial = split_partial([Message.of(message) for message in messages])
-        text, stand_ins, images = self._text(before, options)
+        text, stand_ins, media = self._text(before, options)
         text = "".join(
             self.tokenizer.decode(part.tokens) if isinstance(part, Module) else part
-            for part in options.modules.split(stand_ins.shown(images.shown(text)))
+            for part in options.modules.split(stand_ins.shown(media.shown(text)))
         )
         return "".join(self._with_closed_thought(text, partial)) if partial else text
 
     def tokens(self, messages: Sequence[Message], known: Known, options: ChatOptions) -> list[int]:
         """The tokens of a conversation; a partial answer is built from `known` tokens as far as they agree with it."""
         before, partial = split_partial(messages)
-        text, stand_ins, images = self._text(before, options)
+        text, stand_ins, media = self._text(before, options)
         if partial:
             text, partial = self._with_closed_thought(text, partial)
-        parts = images.split(text) if images else options.modules.split(text)
+        parts = media.split(text) if media else options.modules.split(text)
         head = self._head(parts, stand_ins)
         if not partial:
             return head
@@ -93,7 +97,7 @@ class ChatTeller:
         return head + partial_tokens(self.tokenizer, head, partial, known(head), kept)
 
     def _head(self, parts: Iterator[str | Module | NamedTile], stand_ins: StandIns) -> list[int]:
-        """The tokens of a rendered text, with the names of modules and of images' rows in place of their marks."""
+        """The tokens of a rendered text, with the names of modules and of rows in place of their marks."""
         first = next(parts)
         assert isinstance(first, str)
         tokens = self.tokenizer.encode_rendered(first, stand_ins)
@@ -123,23 +127,24 @@ class ChatTeller:
         return frozenset(mark for text in texts for mark in self.tokenizer.marks.of(text))
 
     def _text(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, StandIns, PlacedMedia]:
-        """The text of a conversation up to where the answer begins, what stands in for its users' marks, its images."""
+        """The text of a conversation up to where the answer begins, what stands in for its users' marks, its media."""
         if self.system and not any(message.role in SYSTEM_ROLES for message in messages):
             messages = [Message(SYSTEM_ROLES[0], self.system), *messages]
-        images = placed(messages, self.sight)
-        if not images:
-            return (*self._rendered(messages, options), NO_IMAGES)
+        media = placed(messages, self.modalities)
+        if not media:
+            return (*self._rendered(messages, options), NO_MEDIA)
         if options.modules:
-            raise BadSetting("a conversation can have images or modules, not both: leave one of them out")
+            raise BadSetting("a conversation can have images and sound or modules, not both: leave one of them out")
         with suppress(BadTemplate):
             text, stand_ins = self._rendered(bare(messages), options)
-            if images.are_in(text):
-                return text, stand_ins, images
+            if media.are_in(text):
+                return text, stand_ins, media
         text, stand_ins = self._rendered(marked_as_text(messages), options)
-        images = with_marks(images)
-        if not images.are_in(text):
-            raise BadTemplate("the chat template leaves images out; give another one: --chat-template chatml")
-        return text, stand_ins, images
+        media = with_marks(media)
+        if not media.are_in(text):
+            nouns = "images" if all(each.kind == IMAGE_PART for each in media.media) else "sound"
+            raise BadTemplate(f"the chat template leaves {nouns} out; give another one: --chat-template chatml")
+        return text, stand_ins, media
 
     def _rendered(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, StandIns]:
         """What the template makes of a conversation, and what stands in for its users' marks."""
@@ -185,3 +190,11 @@ class ChatTeller:
             return text, partial.lstrip().removeprefix(form.begin).lstrip("\n")
         closed = f"{form.end}{form.turn}{form.answer}" if form.dropped else f"\n\n{form.end}\n\n"
         return f"{text.rstrip()}{closed}", partial
+
+
+def checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises BadSetting for variables that the template gets in any case."""
+    taken = next((name for name in variables if name in OWN_VARIABLES), None)
+    if taken is not None:
+        raise BadSetting(f"the chat template's {taken!r} is made of the conversation; leave it out")
+    return variables

@@ -188,6 +188,7 @@ class CachedSequence:
 
         `mixed`: the prompt of the text if it has rows; negative tokens are then names of rows. `n_prompt`: length of
         the prompt, whose tokens attend to everything whatever the budget; None: these tokens are all of a prompt.
+        Raises Interrupted if the running generation is stopped while rows are computed.
         """
         n_tokens, n_cached = len(tokens), len(self._tokens)
         ids = tokens if mixed is None else [max(token, ROW) for token in tokens]
@@ -199,7 +200,7 @@ class CachedSequence:
             outputs=np.arange(n_tokens - n_outputs if wants_logits else n_tokens, n_tokens, dtype=np.int32),
             scales=self._row_scales(n_tokens),
         )
-        batch = batch if mixed is None else mixed.completed(batch, tokens)
+        batch = batch if mixed is None else mixed.completed(batch, tokens, self.stopped)
         n_full, limits = n_tokens if n_prompt is None else max(0, n_prompt - n_cached), self.pool.executor.limits
         if limits.whole_blocks:
             batch = replace(batch, blocks=whole_blocks(n_cached, min(n_full, n_tokens)))

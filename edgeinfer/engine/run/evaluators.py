@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.backends.base import DEVICES, DeviceKind, Limits, OpSeconds, device_kinds, kind_of
+from edgeinfer.backends.capabilities import Scratch
 from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText, StopFlag
 from edgeinfer.engine.kv.limits import encoder_bytes, memory_need, unknown_need, with_encoder
 from edgeinfer.engine.measure.power import PowerLimiter
@@ -146,6 +147,7 @@ class EvaluatorCapabilities:
     shared         the lane over several devices, where they share the model
     scales         of the model's LoRA adapters, in passes that state none; () if passes cannot state any
     shifted        moves cached tokens to other positions
+    scratch        memory that can be given back between passes
     """
 
     interruptible: Interruptible | None = None
@@ -158,6 +160,7 @@ class EvaluatorCapabilities:
     scales: tuple[float, ...] = ()
     pages: CachedPages | None = None
     shifted: ShiftedTokens | None = None
+    scratch: Scratch | None = None
 
 
 class SequenceEvaluator(Protocol):

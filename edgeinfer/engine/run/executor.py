@@ -73,9 +73,8 @@ class Executor(Observed):
         self._reads, showing = read is not None, None if has.buffers is None else self
         pages = CachedPages(self._cache, lane, self._identity) if read is None and device.batch_invariant else None
         moved = None if has.turning is None or self._reads else ShiftedTokens(self._cache, lane, has.turning)
-        self.capabilities = EvaluatorCapabilities(
-            showing=showing, step_times=self, shared=self.shared, scales=self._inputs.scales, pages=pages, shifted=moved
-        )
+        found = EvaluatorCapabilities(showing=showing, step_times=self, shared=self.shared, scales=self._inputs.scales)
+        self.capabilities = replace(found, pages=pages, shifted=moved, scratch=has.scratch)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress

@@ -144,7 +144,7 @@ class Adaptation:
         self._limits: tuple[int, tuple[int, ...]] = (lane.n_workers, ())
         self._looked_s, self._idle_s = 0.0, 0.0
         self._leaves: dict[int, _OnLeave] = {}  # by tokens of a pass
-        self._batch: Batch | None = None
+        self._size = 0, 0  # tokens of the pass and the last one's position: the batch may hold megabytes of rows
         self._current: _OnLeave | None = None
 
     def limit(self, policy: PowerPolicy) -> None:
@@ -159,18 +159,17 @@ class Adaptation:
 
     def before(self, batch: Batch) -> None:
         """Set the work split for a batch that is about to run."""
-        self._batch, self._current = batch, self._leaves.get(len(batch.tokens))
+        self._size = len(batch.tokens), int(batch.positions[-1])
+        self._current = self._leaves.get(len(batch.tokens))
         if self._current is not None and self._current.n_left:
             self._lane.work_split = self._current.work_split
             return
-        self._assign(batch)
+        self._assign()
         self._lane.work_split = self._work_split
 
     def after(self) -> None:
         """Learn from the batch that has just run."""
-        current, batch = self._current, self._batch
-        assert batch is not None
-        n_before = 0
+        current, n_before = self._current, 0
         if current is not None:
             n_before = current.n_quiet
             if current.n_left and self._lane.seconds <= current.longest_s:
@@ -178,7 +177,7 @@ class Adaptation:
                 current.n_quiet += 1
                 return
             if current.n_left:
-                self._assign(batch)
+                self._assign()
                 if self._work_split != current.work_split:  # another length changed the split meanwhile
                     self._leaves.clear()
                     return
@@ -186,14 +185,14 @@ class Adaptation:
         self._balance.record(timing.seconds, timing.busy, n_before)
         leave = self._balance.leave
         if leave.n_steps:
-            self._leaves[len(batch.tokens)] = _OnLeave(self._work_split, leave.n_steps, leave.longest_s)
+            self._leaves[self._size[0]] = _OnLeave(self._work_split, leave.n_steps, leave.longest_s)
         else:
             self._leaves.clear()
 
-    def _assign(self, batch: Batch) -> None:
+    def _assign(self) -> None:
         if self._balance.wants_free_cores:
             self._look()
-        assignment = self._balance.assign(len(batch.tokens), int(batch.positions[-1]))
+        assignment = self._balance.assign(*self._size)
         if assignment is not self._assignment:
             self._assignment = assignment
             self._work_split = WorkSplit(assignment.workers, assignment.cuts, assignment.pinned)

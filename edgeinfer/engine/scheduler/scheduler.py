@@ -209,6 +209,9 @@ class Scheduler:
             if drafted is None:
                 most_tokens = self.admission.shifted.advance(sequence, most_tokens)
             sequence.work = sequence.next_work(most_tokens, started, drafted)
+        except Interrupted:  # it was stopped between the parts of an image
+            sequence.cancel()
+            return None
         except Exception as reason:
             self.admission.fail(sequence, reason, alone=True)
             return None

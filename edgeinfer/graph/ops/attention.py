@@ -73,7 +73,8 @@ class Attention(Op):
     def cost(self) -> Cost:
         blocks = None if self.block_budget is None else BlockAttention(PAGE, self.block_budget, SAMPLED)
         sizes = self.heads, self.kv_heads, self.key_width, self.value_width
-        heads = AttentionHeads(*sizes, self.window, blocks, self.causal, "highest" if self.spans else self.precision)
+        exact = ("highest", math.inf) if self.spans else (self.precision, None)
+        heads = AttentionHeads(*sizes, self.window, blocks, self.causal, *exact)
         return Cost(vectors=self.vectors, attention=heads)
 
     def evaluate(self, context: OpContext) -> None:

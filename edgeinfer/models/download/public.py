@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
+import math
 import socket
 import ssl
 import threading
@@ -18,6 +19,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from edgeinfer.errors import DownloadFailed
@@ -52,8 +54,16 @@ def is_public(text: str) -> bool:
     return address in GLOBAL_UNICAST and address not in SIX_TO_FOUR and address.is_global
 
 
-def fetch_public(url: str, most_bytes: int, limit_s: float, go_on: Callable[[], None]) -> bytes:
-    """The bytes of an image at a public address. `go_on`: raises to end the work. Raises DownloadFailed."""
+@dataclass(frozen=True, slots=True)
+class FetchedFile:
+    """The bytes of a file. `keep_s`: seconds for which its server allows to keep it; infinite where it does not say."""
+
+    data: bytes
+    keep_s: float = math.inf
+
+
+def fetch_public(url: str, most_bytes: int, limit_s: float, go_on: Callable[[], None]) -> FetchedFile:
+    """An image at a public address. `go_on`: raises to end the work. Raises DownloadFailed."""
     reach, policy = _Reach(limit_s), DownloadPolicy(attempts=1, stall_s=STALL_S)
     try:
         with reach, open_url(url, {"Accept": "image/*"}, policy, _opener(reach)) as response:
@@ -70,10 +80,19 @@ def fetch_public(url: str, most_bytes: int, limit_s: float, go_on: Callable[[], 
                     raise _too_large(url, most_bytes)
             if reach.is_over or len(pieces) < (body_length(response) or 0):
                 raise ConnectionCutError("the connection broke")
-            return bytes(pieces)
+            return FetchedFile(bytes(pieces), _keep_s(response.headers.get("Cache-Control", "")))
     except ConnectionCutError as cut:
         told = f"took longer than {limit_s:.0f} s" if reach.is_over else str(cut)
         raise DownloadFailed(f"{shown(url)} cannot be fetched: {told}; send the image itself") from None
+
+
+def _keep_s(directives: str) -> float:
+    """How long a file may be kept: a header `Cache-Control` (RFC 9111)."""
+    told = dict(each.strip().lower().partition("=")[::2] for each in directives.split(","))
+    if "no-store" in told or "no-cache" in told:
+        return 0
+    age = told.get("max-age", "")
+    return float(age) if age.isascii() and age.isdecimal() else math.inf
 
 
 def _too_large(url: str, most_bytes: int) -> DownloadFailed:

@@ -14,6 +14,8 @@ from edgeinfer.models.gguf.header import TensorInfo
 from edgeinfer.models.gguf.metadata import Metadata
 from edgeinfer.models.gguf.values import MetadataValue
 
+HOLDERS = frozenset({"gemma3"})
+"""Architectures of models whose files may hold their projector."""
 GEMMA3_PARTS = {
     "v.patch_embedding.": "v.patch_embd.",
     "v.position_embedding.": "v.position_embd.",

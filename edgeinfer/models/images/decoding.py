@@ -1,9 +1,9 @@
 """Decodes image files with Pillow; hostile ones are refused before anything large is computed or kept.
 
-In: the bytes of a file. Out: its header; its pixels, upright and in RGB. Limits hold before pixels are decoded: on
-bytes, on pixels, and on how often and how much a decoder reads, which stops those that are sent in circles by chunks,
-tags or blocks. The first frame of an animation counts. One image is decoded at a time. Pillow is imported with the
-first file. Knows no models.
+In: the bytes of a file. Out: its header; its pixels, upright and in RGB, all or bands of rows. Limits hold before
+pixels are decoded: on bytes, on pixels, and on how often and how much a decoder reads, which stops those that are sent
+in circles by chunks, tags or blocks. The first frame of an animation counts. One image is decoded at a time. Pillow is
+imported with the first file. Knows no models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeinfer.errors import BadImage, BadSetting
-from edgeinfer.models.images.orientation import SIDEWAYS, UPRIGHT, as_stored, orientation_of
+from edgeinfer.models.images.orientation import SIDEWAYS, UPRIGHT, as_stored, orientation_of, stored_start
 from edgeinfer.models.images.resizing import Pixels
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 20
 """Size of the largest file."""
 MOST_PIXELS = 50_000_000
-"""Most pixels of an image: cameras of phones have 48 million. Decoding takes 7 to 9 bytes for each."""
+"""Most pixels of an image: cameras of phones have 48 million. A decoder takes 4 bytes for each, for progressive JPEG 3
+to 6 more; all pixels at once take another 3."""
 MOST_WEBP_PIXELS = 24_000_000
 """The same of WebP, whose decoder takes 16 bytes for each."""
 HEADER_BYTES, HEADER_READS = 16 << 20, 20_000
@@ -97,11 +98,11 @@ def header_of(data: bytes, name: str) -> ImageHeader:
     return ImageHeader(form, size[::-1] if orientation in SIDEWAYS else size, orientation)
 
 
-def decoded(data: bytes, header: ImageHeader, name: str) -> Pixels:
-    """The pixels of an image file, upright: uint8[H, W, 3]. Raises BadImage."""
+def decoded(data: bytes, header: ImageHeader, name: str) -> DecodedImage:
+    """An image file, decoded. Raises BadImage."""
     with _guarded(name), _opened(data, header.format, 2 * len(data) + HEADER_BYTES, PIXEL_READS) as image:
         image.load()
-        return _rgb(image, header.orientation)
+        return DecodedImage(image, header.orientation, name)
 
 
 def pixels_of(image: PillowImage, name: str) -> Pixels:
@@ -111,7 +112,39 @@ def pixels_of(image: PillowImage, name: str) -> Pixels:
         image.load()
         exif, xmp = (image.info.get(key) for key in ("exif", "xmp"))
         orientation = orientation_of(*(block if isinstance(block, bytes) else b"" for block in (exif, xmp)))
-        return _rgb(image, orientation)
+    return DecodedImage(image, orientation, name)[:]
+
+
+class DecodedImage:
+    """What a decoder made of an image: a source of upright rows in RGB, so that no second image need be in memory."""
+
+    def __init__(self, image: PillowImage, orientation: int, name: str) -> None:
+        self._image, self._orientation, self._name = image, orientation, name
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and 3, upright."""
+        width, height = self._image.size
+        return (width, height, 3) if self._orientation in SIDEWAYS else (height, width, 3)
+
+    def __getitem__(self, rows: slice, /) -> Pixels:
+        """Consecutive rows: uint8[n, W, 3]. Raises BadImage."""
+        first, stop, _ = rows.indices(self.shape[0])
+        upright = np.empty((stop - first, *self.shape[1:]), np.uint8)
+        stored = as_stored(upright, self._orientation)
+        left, top = stored_start((first, stop), self._image.size, self._orientation)
+        with _guarded(self._name):
+            self._copy(stored, left, top)
+        return upright
+
+    def _copy(self, stored: Pixels, left: int, top: int) -> None:
+        """Copy a part of the image as it is stored, converted strip by strip."""
+        height, width, _ = stored.shape
+        step = max(STRIP_PIXELS // max(width, 1), 1)
+        for first in range(0, height, step):
+            stop = min(first + step, height)
+            part = self._image.crop((left, top + first, left + width, top + stop))
+            stored[first:stop] = np.asarray(_converted(part))
 
 
 def require_size(size: tuple[int, int], name: str, most: int = MOST_PIXELS) -> None:
@@ -251,18 +284,6 @@ def _late_exif(data: bytes) -> bytes:
             return data[place + 8 : place + 8 + length]
         place += 12 + length
     return b""
-
-
-def _rgb(image: PillowImage, orientation: int) -> Pixels:
-    """The pixels of a decoded image, turned upright, converted strip by strip so that no second image is in memory."""
-    width, height = image.size
-    upright = np.empty((width, height, 3) if orientation in SIDEWAYS else (height, width, 3), np.uint8)
-    stored = as_stored(upright, orientation)
-    step = max(STRIP_PIXELS // width, 1)
-    for top in range(0, height, step):
-        bottom = min(top + step, height)
-        stored[top:bottom] = np.asarray(_converted(image.crop((0, top, width, bottom))))
-    return upright
 
 
 def _converted(image: PillowImage) -> PillowImage:

@@ -26,11 +26,13 @@ from edgeinfer.models.images.decoding import (
     require_size,
 )
 from edgeinfer.models.images.orientation import UPRIGHT
-from edgeinfer.models.images.resizing import Pixels
+from edgeinfer.models.images.resizing import Pixels, PixelSource
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
+LONGEST_SHOWN = 1000
+"""Characters of paths in messages; what is longer is none."""
 ImageSource = Union["Image", str, os.PathLike[str], bytes, bytearray, memoryview, Pixels, "PillowImage"]
 
 
@@ -67,6 +69,8 @@ class Image:
         if isinstance(value, np.ndarray):
             return cls._of_pixels(_rgb_array(value, name or "image"), name or "image")
         if isinstance(value, (str, os.PathLike)):
+            if "://" in str(value) or str(value)[:5].lower() == "data:":
+                raise BadImage(f"{str(value)[:60]} is an address, and nothing is fetched; give a path, or the bytes")
             path = Path(value)
             return cls._of_file(_read(path), name or path.name)
         pillow = sys.modules.get("PIL.Image")
@@ -92,6 +96,10 @@ class Image:
 
     def pixels(self) -> Pixels:
         """The pixels, upright, in RGB: uint8[height, width, 3]. Decodes a file anew each time. Raises BadImage."""
+        return self.source()[:]
+
+    def source(self) -> PixelSource:
+        """The same, of which bands of rows are read. Decodes a file, without a copy of all its pixels."""
         if self._pixels is not None:
             return self._pixels
         return decoded(self.data, ImageHeader(self.format, self.size, self._orientation), self.name)
@@ -108,7 +116,8 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as reason:  # ValueError: a zero in a path
-        raise BadImage(f"{path} cannot be read: {getattr(reason, 'strerror', None) or reason}") from None
+        shown = str(path) if len(str(path)) <= LONGEST_SHOWN else f"{str(path)[:40]}…"  # base64, taken for a path
+        raise BadImage(f"{shown} cannot be read: {getattr(reason, 'strerror', None) or reason}") from None
 
 
 def _rgb_array(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]], name: str) -> Pixels:

@@ -16,6 +16,7 @@ UPRIGHT = 1
 ORIENTATIONS = range(1, 9)
 SIDEWAYS = range(5, 9)
 """Orientations that swap width and height."""
+_ROWS_TURNED, _COLUMNS_TURNED = (3, 4, 6, 7), (2, 3, 7, 8)
 _TAG, _SHORT = 274, 3
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)([1-8])')
 
@@ -45,10 +46,21 @@ def _of_exif(block: bytes) -> int | None:
     return None
 
 
+def stored_start(rows: tuple[int, int], size: tuple[int, int], orientation: int) -> tuple[int, int]:
+    """Left and top, in an image as it is stored, of upright rows: the first, and the one after the last.
+
+    `size`: width and height, as they are stored.
+    """
+    first, stop = rows
+    if orientation in SIDEWAYS:
+        return size[0] - stop if orientation in _COLUMNS_TURNED else first, 0
+    return 0, size[1] - stop if orientation in _ROWS_TURNED else first
+
+
 def as_stored(upright: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
     """A view of uint8[H, W, 3] in which an image is written as it is stored, and stands upright in the original."""
     if orientation in SIDEWAYS:
         upright = upright.transpose(1, 0, 2)
-    rows = slice(None, None, -1) if orientation in (3, 4, 6, 7) else slice(None)
-    columns = slice(None, None, -1) if orientation in (2, 3, 7, 8) else slice(None)
+    rows = slice(None, None, -1) if orientation in _ROWS_TURNED else slice(None)
+    columns = slice(None, None, -1) if orientation in _COLUMNS_TURNED else slice(None)
     return upright[rows, columns]

@@ -1,6 +1,7 @@
 """Resizes and crops images, and turns them into numbers, bit for bit as image processors of transformers do.
 
-In: uint8[H, W, 3], sizes as (height, width). Out: uint8[H, W, 3], or float32[H, W, 3]. Works without Pillow.
+In: uint8[H, W, 3] or what bands of rows are read from, sizes as (height, width). Out: uint8[H, W, 3], or
+float32[H, W, 3]. Works without Pillow.
 
 The reference is what these processors use where torchvision is installed, as is usual: antialiased interpolation of
 8-bit channels, along rows first, with weights rounded to 16 bits. Pillow computes the same filters with weights of 22
@@ -17,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,21 @@ Pixels = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Size = tuple[int, int]
 """Height and width."""
+
+
+class PixelSource(Protocol):
+    """An image of which bands of rows are read: uint8[H, W, 3], or what a decoder holds in a form of its own."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Height, width and 3."""
+        ...
+
+    def __getitem__(self, rows: slice, /) -> Pixels:
+        """Consecutive rows, or all (`[:]`): uint8[n, W, 3]."""
+        ...
+
+
 FilterName = Literal["bilinear", "bicubic", "lanczos"]
 
 MOST_RESIZED = 50_000_000
@@ -37,6 +53,9 @@ ROWS_AT_ONCE = 16
 """Rows that are computed together, as one product of a band of weights."""
 NUMBERS_AT_ONCE = 1 << 21
 """Numbers that are multiplied by a band at a time."""
+PIXELS_AT_ONCE = 1 << 20
+"""Pixels of a source that are made as narrow as the result at a time; products of twice as many are slower, since BLAS
+shares these among threads that wait for each other."""
 
 
 def _bilinear(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -88,9 +107,9 @@ def _weights(n_in: int, n_out: int, name: FilterName) -> _Weights:
     return _Weights(first, np.trunc(table * (1 << bits) + np.copysign(0.5, table)), bits)
 
 
-def _resized_rows(rows: Pixels, n_out: int, name: FilterName) -> Pixels:
+def _resized_rows(rows: Pixels, weights: _Weights) -> Pixels:
     """uint8[n_out, M] of uint8[n_in, M]."""
-    n_in, weights = len(rows), _weights(len(rows), n_out, name)
+    n_in, n_out = len(rows), len(weights.first)
     out = np.empty((n_out, rows.shape[1]), np.uint8)
     for start in range(0, n_out, ROWS_AT_ONCE):
         first, table = weights.first[start : start + ROWS_AT_ONCE], weights.table[start : start + ROWS_AT_ONCE]
@@ -109,16 +128,29 @@ def _resized_rows(rows: Pixels, n_out: int, name: FilterName) -> Pixels:
     return out
 
 
-def resized(pixels: Pixels, size: Size, name: FilterName) -> Pixels:
+def resized(pixels: PixelSource, size: Size, name: FilterName) -> Pixels:
     """An image in another size, antialiased. Raises BadImage where that takes too much memory."""
-    if max(size[0], pixels.shape[0]) * size[1] > MOST_RESIZED:
+    height = pixels.shape[0]
+    if max(size[0], height) * size[1] > MOST_RESIZED:
         raise BadImage("the image is too long and narrow for this model")
-    for axis in (1, 0):
-        if pixels.shape[axis] != size[axis]:
-            moved = np.ascontiguousarray(np.moveaxis(pixels, axis, 0))
-            rows = _resized_rows(moved.reshape(len(moved), -1), size[axis], name)
-            pixels = np.ascontiguousarray(np.moveaxis(rows.reshape(-1, *moved.shape[1:]), 0, axis))
-    return pixels
+    across = _across(pixels, size[1], name)
+    if height == size[0]:
+        return across
+    return _resized_rows(across.reshape(height, -1), _weights(height, size[0], name)).reshape(*size, 3)
+
+
+def _across(pixels: PixelSource, width: int, name: FilterName) -> Pixels:
+    """An image in another width, band by band: uint8[H, width, 3]."""
+    height, before, _ = pixels.shape
+    if before == width:
+        return pixels[:]
+    weights, step = _weights(before, width, name), max(PIXELS_AT_ONCE // before, 1)
+    out = np.empty((height, width, 3), np.uint8)
+    for top in range(0, height, step):
+        band = out[top : top + step]
+        columns = np.ascontiguousarray(pixels[top : top + len(band)].swapaxes(0, 1))
+        band[:] = _resized_rows(columns.reshape(before, -1), weights).reshape(width, -1, 3).swapaxes(0, 1)
+    return out
 
 
 def normalised(pixels: Pixels, mean: Sequence[float], deviation: Sequence[float]) -> Floats:
@@ -145,11 +177,33 @@ def centre_cropped(pixels: Pixels, size: Size) -> Pixels:
     return pixels[top : top + height, left : left + width]
 
 
-def padded(pixels: Pixels, size: Size, colour: Sequence[int] = (0, 0, 0), *, centred: bool = False) -> Pixels:
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """An image on a canvas of one colour, as a source of rows: in the middle, or at the top left."""
+
+    pixels: PixelSource
+    size: Size
+    colour: Sequence[int] = (0, 0, 0)
+    centred: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """As `PixelSource`."""
+        return *self.size, 3
+
+    def __getitem__(self, rows: slice, /) -> Pixels:
+        """As `PixelSource`."""
+        height, width, _ = self.pixels.shape
+        above, left = ((self.size[0] - height) // 2, (self.size[1] - width) // 2) if self.centred else (0, 0)
+        first, stop, _ = rows.indices(self.size[0])
+        canvas = np.empty((stop - first, self.size[1], 3), np.uint8)
+        canvas[:] = np.asarray(self.colour, np.uint8)
+        top, bottom = max(first - above, 0), min(stop - above, height)
+        if top < bottom:
+            canvas[top + above - first : bottom + above - first, left : left + width] = self.pixels[top:bottom]
+        return canvas
+
+
+def padded(pixels: PixelSource, size: Size, colour: Sequence[int] = (0, 0, 0), *, centred: bool = False) -> Pixels:
     """An image on a canvas of one colour: in the middle, or at the top left."""
-    height, width, _ = pixels.shape
-    top, left = ((size[0] - height) // 2, (size[1] - width) // 2) if centred else (0, 0)
-    canvas = np.empty((*size, 3), np.uint8)
-    canvas[:] = np.asarray(colour, np.uint8)
-    canvas[top : top + height, left : left + width] = pixels
-    return canvas
+    return Padded(pixels, size, colour, centred)[:]

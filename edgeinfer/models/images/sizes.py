@@ -51,6 +51,17 @@ def _brought_within(size: Size, rounded: Size, factor: int, least: int, most: in
     return rounded
 
 
+def kimi_size(size: Size, patch: int, most_patches: int, longest: int) -> Size:
+    """The same shape, shrunk where there are more patches, or more than `longest` along an edge; padding comes after.
+
+    Kimi-VL: `rescale` of its processor, and `navit_resize` of Kimi_K25ImageProcessor.
+    """
+    n_patches = math.prod(max(1, edge // patch) for edge in size)
+    scale = min(1.0, math.sqrt(most_patches / n_patches), *(longest * patch / edge for edge in size))
+    height, width = (min(max(1, int(edge * scale)), longest * patch) for edge in size)
+    return height, width
+
+
 def gemma4_size(size: Size, patch: int, pooled: int, most_tokens: int) -> Size:
     """The largest size of nearly the same shape that gives `most_tokens`; each is `pooled` x `pooled` patches.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.models.images.patches import tiles_of
-from edgeinfer.models.images.resizing import FilterName, Pixels, Size, padded, resized
+from edgeinfer.models.images.resizing import FilterName, Pixels, PixelSource, Size, padded, resized
 from edgeinfer.models.images.sizes import best_canvas, lfm2_size, size_on_canvas
 
 Grid = tuple[int, int]
@@ -56,7 +56,7 @@ def _with_longest(size: Size, longest: int) -> Size:
     return longest, max(width + width % 2, 1)
 
 
-def idefics_tiles(pixels: Pixels, side: int, longest: int) -> Pixels:
+def idefics_tiles(pixels: PixelSource, side: int, longest: int) -> Pixels:
     """The tiles and then the whole image; one alone where one holds it: uint8[N, side, side, 3]."""
     fitted, enlarged = idefics_sizes(_size(pixels), side, longest)
     large = resized(resized(pixels, fitted, "lanczos"), enlarged, "lanczos")
@@ -80,7 +80,7 @@ def closest_grid(size: Size, side: int, least: int, most: int) -> Grid:
     return best
 
 
-def internvl_tiles(pixels: Pixels, side: int, least: int = 1, most: int = 12) -> Pixels:
+def internvl_tiles(pixels: PixelSource, side: int, least: int = 1, most: int = 12) -> Pixels:
     """The tiles and then the whole image; one alone for small grids: uint8[N, side, side, 3].
 
     InternVL: `crop_image_to_patches` of GotOcr2ImageProcessor.
@@ -122,14 +122,14 @@ class LFM2Tiling:
         return closest_grid(size, self.side, *self.tiles)
 
 
-def lfm2_tiles(pixels: Pixels, tiling: LFM2Tiling) -> list[Pixels]:
+def lfm2_tiles(pixels: PixelSource, tiling: LFM2Tiling) -> list[Pixels]:
     """The tiles and then the whole image in a size of its own; that alone for images that are not cut."""
     size = _size(pixels)
     whole, grid = resized(pixels, tiling.size(size), "bilinear"), tiling.grid(size)
     return [whole] if grid == (1, 1) else [*_cut(pixels, grid, (tiling.side, tiling.side), "bilinear"), whole]
 
 
-def llava_next_tiles(pixels: Pixels, side: int, canvases: Sequence[Size]) -> Pixels:
+def llava_next_tiles(pixels: PixelSource, side: int, canvases: Sequence[Size]) -> Pixels:
     """The whole image and then the tiles of the best canvas, black around it: uint8[N, side, side, 3].
 
     LLaVA 1.6 (NeXT): LlavaNextImageProcessor.
@@ -171,34 +171,34 @@ class MiniCPMTiling:
         """The size of the whole image, with about as many pixels as a square of `side`."""
         ratio = size[1] / size[0]
         height = int(self.side / math.sqrt(ratio))
-        return _nearest(height, self.factor), _nearest(int(height * ratio), self.factor)
+        return nearest_multiple(height, self.factor), nearest_multiple(int(height * ratio), self.factor)
 
     def tile_size(self, size: Size) -> Size:
         """The size of a tile of an image that is cut."""
         down, across = self.grid(size)
-        return self.whole_size((_nearest(size[0], down) / down, _nearest(size[1], across) / across))
+        return self.whole_size((nearest_multiple(size[0], down) / down, nearest_multiple(size[1], across) / across))
 
 
-def minicpm_tiles(pixels: Pixels, tiling: MiniCPMTiling) -> list[Pixels]:
+def minicpm_tiles(pixels: PixelSource, tiling: MiniCPMTiling) -> list[Pixels]:
     """The whole image and then its tiles, each in its own size."""
     size = _size(pixels)
     whole, grid = resized(pixels, tiling.whole_size(size), "bicubic"), tiling.grid(size)
     return [whole] if grid == (0, 0) else [whole, *_cut(pixels, grid, tiling.tile_size(size), "bicubic")]
 
 
-def _nearest(length: int, factor: int) -> int:
+def nearest_multiple(length: int, factor: int) -> int:
     """The nearest multiple, one at least."""
     return max(round(length / factor) * factor, factor)
 
 
-def _size(pixels: Pixels) -> Size:
+def _size(pixels: PixelSource) -> Size:
     return pixels.shape[0], pixels.shape[1]
 
 
-def _cut(pixels: Pixels, grid: Grid, tile: Size, name: FilterName) -> Pixels:
+def _cut(pixels: PixelSource, grid: Grid, tile: Size, name: FilterName) -> Pixels:
     """The image in the size of a grid, cut: uint8[N, height, width, 3]."""
     return tiles_of(resized(pixels, (grid[0] * tile[0], grid[1] * tile[1]), name), tile)
 
 
-def _with_whole(tiles: Pixels, whole: Pixels, side: int, name: FilterName) -> Pixels:
+def _with_whole(tiles: Pixels, whole: PixelSource, side: int, name: FilterName) -> Pixels:
     return np.concatenate([tiles, resized(whole, (side, side), name)[None]])

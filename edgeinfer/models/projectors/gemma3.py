@@ -5,10 +5,12 @@ The image is squeezed into the square. Its rows see each other in the language m
 
 from __future__ import annotations
 
+from functools import partial
+
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.images.patches import block_order, patches_of
-from edgeinfer.models.images.resizing import normalised, resized
+from edgeinfer.models.images.patches import block_order, normalised_patches
+from edgeinfer.models.images.resizing import resized
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
 from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, TileInput, TilePlan, averaged_neighbours
@@ -38,8 +40,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     plan = MediaPlan((TilePlan(grid, n_patches // block**2),), (BEFORE, 0, AFTER))
 
     def tiles(pixels: Pixels, _: MediaPlan) -> list[TileInput]:
-        square = normalised(resized(pixels, (side, side), "bilinear"), mean, deviation)
-        return [TileInput(patches_of(square, patch)[order])]
+        square = resized(pixels, (side, side), "bilinear")
+        return [TileInput(partial(normalised_patches, square, patch, mean, deviation, order))]
 
     return ImageEncoder(
         trunk=transformer.end(g),

@@ -78,9 +78,15 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         down, across = grid = plan.tiles[0].grid
-        image = np.float32(2) * (rescaled(resized(pixels, (down * patch, across * patch), "bicubic")) - np.float32(0.5))
-        order = block_order(grid, block)
-        return [TileInput(patches_of(image, patch)[order], grid_axes(grid)[order])]
+        enlarged, order = resized(pixels, (down * patch, across * patch), "bicubic"), block_order(grid, block)
+
+        def patches() -> Floats:
+            found = rescaled(patches_of(enlarged, patch)[order])
+            found -= np.float32(0.5)
+            found *= np.float32(2)
+            return found
+
+        return [TileInput(patches, grid_axes(grid)[order])]
 
     return ImageEncoder(
         trunk=transformer.end(g),

@@ -43,10 +43,10 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
-        return [TileInput(resolution.patches(pixels, grid), resolution.axes(grid))]
+        return [TileInput(resolution.late_patches(pixels, grid), resolution.axes(grid))]
 
     def joined(rows: Floats, _: Size) -> Floats:
-        return rows.reshape(-1, n, own).transpose(0, 2, 1).reshape(-1, own * n)
+        return rows.reshape(-1, n, own).transpose(0, 2, 1)
 
     def positions(table: Floats, grid: Size) -> Floats:
         return cubic(table, grid)[block_order(grid, resolution.block)]

@@ -6,9 +6,10 @@ more tile. Sources: Idefics 3 (arXiv 2408.12637), SmolVLM (arXiv 2504.05299).
 
 from __future__ import annotations
 
+from functools import partial
+
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.images.patches import block_order, patches_of
-from edgeinfer.models.images.resizing import normalised
+from edgeinfer.models.images.patches import block_order, normalised_patches
 from edgeinfer.models.images.tiling import idefics_sizes, idefics_tiles
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
@@ -45,7 +46,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         cut = idefics_tiles(pixels, side, longest)
-        return [TileInput(patches_of(normalised(each, mean, deviation), patch)[order]) for each in cut]
+        return [TileInput(partial(normalised_patches, each, patch, mean, deviation, order)) for each in cut]
 
     return ImageEncoder(
         trunk=transformer.end(g),

@@ -6,12 +6,17 @@ tile. Sources: InternVL 1.5 (arXiv 2404.16821), InternVL 3 (arXiv 2504.10479).
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.images.patches import patches_of
-from edgeinfer.models.images.resizing import normalised
+from edgeinfer.models.images.patches import normalised_patches
 from edgeinfer.models.images.tiling import closest_grid, internvl_tiles
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
@@ -62,7 +67,10 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     def tiles(pixels: Pixels, _: MediaPlan) -> list[TileInput]:
         cut = internvl_tiles(pixels, side, *n_tiles)
-        return [TileInput(tokens.input_rows(patches_of(normalised(each, mean, deviation), patch))) for each in cut]
+        return [TileInput(partial(rows_of, each)) for each in cut]
+
+    def rows_of(tile: NDArray[np.uint8]) -> Floats:
+        return tokens.input_rows(normalised_patches(tile, patch, mean, deviation))
 
     return ImageEncoder(
         trunk=transformer.end(g),

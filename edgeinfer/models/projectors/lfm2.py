@@ -7,12 +7,13 @@ none.
 
 from __future__ import annotations
 
+from functools import partial
+
 from edgeinfer.errors import BadGGUF, BadImage
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.images.patches import block_order, patches_of
-from edgeinfer.models.images.resizing import normalised
+from edgeinfer.models.images.patches import block_order, normalised_patches
 from edgeinfer.models.images.tiling import LFM2Tiling, lfm2_tiles
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
@@ -59,8 +60,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         found = []
         for tile, cut in zip(plan.tiles, lfm2_tiles(pixels, tiling), strict=True):
-            patches = patches_of(normalised(cut, mean, deviation), patch)
-            found.append(TileInput(patches[block_order(tile.grid, block)]))
+            order = block_order(tile.grid, block)
+            found.append(TileInput(partial(normalised_patches, cut, patch, mean, deviation, order)))
         return found
 
     return ImageEncoder(

@@ -8,12 +8,17 @@ llama.cpp.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
-from edgeinfer.models.images.patches import patches_of
-from edgeinfer.models.images.resizing import normalised, padded, resized
+from edgeinfer.models.images.patches import normalised_patches
+from edgeinfer.models.images.resizing import Padded, resized
 from edgeinfer.models.images.sizes import best_canvas, square_size
 from edgeinfer.models.images.tiling import llava_next_tiles
 from edgeinfer.models.projectors import Projector
@@ -48,7 +53,10 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     def tiles(pixels: Pixels, _: MediaPlan) -> list[TileInput]:
         cut = llava_next_tiles(pixels, side, canvases) if canvases else [_squared(pixels, side, colour)]
-        return [TileInput(tokens.input_rows(patches_of(normalised(each, mean, deviation), patch))) for each in cut]
+        return [TileInput(partial(rows_of, each)) for each in cut]
+
+    def rows_of(tile: NDArray[np.uint8]) -> Floats:
+        return tokens.input_rows(normalised_patches(tile, patch, mean, deviation))
 
     return ImageEncoder(
         trunk=transformer.end(g),
@@ -100,10 +108,10 @@ def _planned(tile: TilePlan, side: int, canvases: tuple[Size, ...]) -> Callable[
     return plan
 
 
-def _squared(pixels: Pixels, side: int, colour: tuple[int, ...]) -> Pixels:
+def _squared(pixels: Pixels, side: int, colour: tuple[int, ...]) -> NDArray[np.uint8]:
     """The image in the middle of a square of the mean colour."""
     height, width, _ = pixels.shape
-    return resized(padded(pixels, square_size((height, width)), colour, centred=True), (side, side), "bicubic")
+    return resized(Padded(pixels, square_size((height, width)), colour, centred=True), (side, side), "bicubic")
 
 
 PROJECTOR = Projector(build)

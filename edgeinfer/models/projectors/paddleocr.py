@@ -40,7 +40,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
-        return [TileInput(resolution.patches(pixels, grid), resolution.axes(grid))]
+        return [TileInput(resolution.late_patches(pixels, grid), resolution.axes(grid))]
 
     def positions(table: Floats, grid: Size) -> Floats:
         return linear(table, grid)[block_order(grid, resolution.block)]

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import RopePermutation
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.images.patches import block_order, patches_of
-from edgeinfer.models.images.resizing import normalised, resized
+from edgeinfer.models.images.patches import block_order, normalised_patches
+from edgeinfer.models.images.resizing import resized
 from edgeinfer.models.images.sizes import pixtral_size
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
@@ -52,8 +54,9 @@ def encoder(
     transformer.norm(g, "v.pre_ln", out="x")
     transformer.shared_cache(g)
     rope = transformer.axial_rope(g.sizes.head_width, hp.positive("rope.freq_base", 10000.0), shift=0.5)
+    order = RopePermutation(g.sizes.head_width, g.sizes.head_width)
     for number in range(g.sizes.n_layers):
-        transformer.layer(g, number, transformer.activation_of(hp), *rope, paired=True)
+        transformer.layer(g, number, transformer.activation_of(hp), *rope, order=order)
     if f"{MERGER}.weight" in hp.tensors:
         transformer.norm(g, "mm.input_norm", out="x")
     width, own = hp.integer(f"{KEYS}projection_dim"), g.sizes.width
@@ -66,12 +69,12 @@ def encoder(
 
     def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
-        enlarged = normalised(resized(pixels, (grid[0] * patch, grid[1] * patch), "bicubic"), mean, deviation)
-        order = block_order(grid, block)
-        return [TileInput(patches_of(enlarged, patch)[order], grid_axes(grid)[order])]
+        enlarged, order = resized(pixels, (grid[0] * patch, grid[1] * patch), "bicubic"), block_order(grid, block)
+        patches = partial(normalised_patches, enlarged, patch, mean, deviation, order)
+        return [TileInput(patches, grid_axes(grid)[order])]
 
     def joined(rows: Floats, _: Size) -> Floats:
-        return rows.reshape(-1, block**2, own).transpose(0, 2, 1).reshape(-1, own * block**2)
+        return rows.reshape(-1, block**2, own).transpose(0, 2, 1)
 
     return ImageEncoder(
         trunk=transformer.end(g),

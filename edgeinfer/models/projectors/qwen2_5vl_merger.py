@@ -14,6 +14,7 @@ from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import Projector
+from edgeinfer.models.projectors.qwen2a import build_windowed
 from edgeinfer.models.vision import native, transformer
 from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput
 from edgeinfer.models.vision.native import Resolution
@@ -49,8 +50,8 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         members = (order[:, None] * block**2 + np.arange(block**2)).reshape(-1)
         first, last = spans.T * block**2
         spans = np.repeat(np.stack([first, last + block**2 - 1], axis=1), block**2, axis=0)
-        patches, axes = resolution.patches(pixels, grid)[members], resolution.axes(grid)[members]
-        return [TileInput(patches, axes, spans.astype(np.int32))]
+        patches, axes = resolution.late_patches(pixels, grid), resolution.axes(grid)[members]
+        return [TileInput(lambda: patches()[members], axes, spans.astype(np.int32))]
 
     def read(rows: Floats, grid: Size) -> Floats:
         order, _ = windows((grid[0] // block, grid[1] // block), side)
@@ -65,7 +66,14 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         plan=lambda size: resolution.plan(size, native.QWEN_MARKS),
         tiles=tiles,
         joined=read,
+        seen=lambda grid: _mean_side(grid[0], block * side) * _mean_side(grid[1], block * side),
     )
+
+
+def _mean_side(n: int, side: int) -> float:
+    """The length of the stretch of `side`, or less at the end, in which each of `n` is, on average."""
+    whole, rest = divmod(n, side)
+    return (whole * side**2 + rest**2) / n
 
 
 def windows(grid: Size, side: int) -> tuple[NDArray[np.int64], Int32s]:
@@ -78,4 +86,4 @@ def windows(grid: Size, side: int) -> tuple[NDArray[np.int64], Int32s]:
     return order, np.stack(spans, axis=1).astype(np.int32)
 
 
-PROJECTOR = Projector(build, aliases=("qwen2.5vl_merger", "qwen2.5o"))
+PROJECTOR = Projector(build, aliases=("qwen2.5vl_merger", "qwen2.5o"), sound=build_windowed)

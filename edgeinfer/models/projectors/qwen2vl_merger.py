@@ -30,7 +30,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
-        return [TileInput(resolution.patches(pixels, grid), resolution.axes(grid))]
+        return [TileInput(resolution.late_patches(pixels, grid), resolution.axes(grid))]
 
     return ImageEncoder(
         trunk=transformer.end(g),

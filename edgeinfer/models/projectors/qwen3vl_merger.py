@@ -47,11 +47,10 @@ def build(hp: Hyperparameters) -> ImageEncoder:
 
     def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
         grid = plan.tiles[0].grid
-        return [TileInput(resolution.patches(pixels, grid), resolution.axes(grid))]
+        return [TileInput(resolution.late_patches(pixels, grid), resolution.axes(grid))]
 
     def joined(rows: Floats, _: Size) -> Floats:
-        split = rows.reshape(len(rows) // n, n, parts, own)
-        return split.transpose(0, 2, 1, 3).reshape(len(rows) // n, -1)
+        return rows.reshape(len(rows) // n, n, parts, own).transpose(0, 2, 1, 3)
 
     def positions(held: Floats, grid: Size) -> Floats:
         return stretched(held, grid)[block_order(grid, resolution.block)]

@@ -88,9 +88,10 @@ class HubSource:
         with hub_api(self.text, self.repo, pull.policy) as api:
             there = api.list_repo_files(self.repo)
             files = choose_files(there, self.quant, self.repo)
-            return self._download_files(api, files, projector_in(there, files[0]), pull)[: len(files)]
+            return self._download_files(api, files, projector_in(there, files[0]), pull)
 
     def _download_files(self, api: Any, models: tuple[str, ...], projector: str | None, pull: Pull) -> tuple[Path, ...]:
+        """Download the files of a model, its projector first: so a model that is cached has its projector beside it."""
         hub, _ = client()
         files = models if projector is None else (*models, projector)
         safe_file_name(files[0], self.repo)
@@ -104,9 +105,9 @@ class HubSource:
         cache = Path(hub.constants.HF_HUB_CACHE)
         cache.mkdir(parents=True, exist_ok=True)
         takes_bar = "tqdm_class" in inspect.signature(hub.hf_hub_download).parameters
-        later_bytes = sum(entry.size or 0 for entry in known)
+        later_bytes = total_bytes
         paths, done_bytes = [], 0
-        for file, entry in zip(files, known, strict=True):
+        for file, entry in sorted(zip(files, known, strict=True), key=lambda each: each[0] != projector):
             later_bytes -= entry.size or 0
             if entry.etag is not None and SHA256.fullmatch(entry.etag):
                 here = replace(pull, progress=shifted(pull.progress, done_bytes, total_bytes))
@@ -114,7 +115,7 @@ class HubSource:
             bar = {"tqdm_class": progress_bar_class(pull.progress, done_bytes, total_bytes)} if takes_bar else {}
             paths.append(Path(hub.hf_hub_download(self.repo, file, endpoint=api.endpoint, **bar)))
             done_bytes += paths[-1].stat().st_size
-        return tuple(paths)
+        return tuple(paths[-len(models) :])
 
     def _receive(self, api: Any, file: str, sha256: str, pull: Pull, later_bytes: int) -> None:
         """Download a large file to the cache as the blob that the client expects there.

@@ -13,6 +13,12 @@ from typing import Any, TypeGuard
 from edgeinfer.errors import BadSetting
 
 _MAX_DEPTH = 48
+_IMAGES = ("image_url", "input_image")
+"""Types of parts that are images in requests to servers."""
+_SOUNDS = ("input_audio", "audio_url")
+"""Those that are sounds."""
+_UNREAD = (*_IMAGES, *_SOUNDS, "video", "video_url", "input_video", "file", "input_file")
+"""Types of parts that no chat template writes, so that a model would answer without them."""
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -30,7 +36,7 @@ class Message:
 
     @classmethod
     def of(cls, value: Message | Mapping[str, object]) -> Message:
-        """`value` as a message. Raises BadSetting for a mapping without a role or with an invalid content."""
+        """`value` as a message. Raises BadSetting for a mapping without a role or with a content that is not read."""
         if isinstance(value, Message):
             return value
         role, content = value.get("role"), value.get("content")
@@ -38,6 +44,8 @@ class Message:
             raise BadSetting(f"a chat message needs a role (system, user, assistant or tool); this one has {role!r}")
         if not (content is None or isinstance(content, str) or _is_parts(content)):
             raise BadSetting(f"the content of a {role} message is {type(content).__name__}; it must be text or parts")
+        if content is not None and not isinstance(content, str):
+            _require_read(content)
         extra = {name: item for name, item in value.items() if name not in ("role", "content")}
         return cls(role, content, extra)
 
@@ -75,6 +83,19 @@ def plain(value: object, where: str, depth: int = 0) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
     raise BadSetting(f"{where} is {type(value).__name__}; a chat template takes text, numbers, lists and mappings")
+
+
+def _require_read(parts: Sequence[Mapping[str, object]]) -> None:
+    """Raises BadSetting for a part that would be left out of the prompt."""
+    unread = next((part["type"] for part in parts if part.get("type") in _UNREAD), None)
+    if unread in _IMAGES:
+        raise BadSetting(
+            f'an image is {{"type": "image", "image": a path or bytes}}, not a part of the type {unread!r}'
+        )
+    if unread in _SOUNDS:
+        raise BadSetting(f'a sound is {{"type": "audio", "audio": a path or bytes}}, not a part of the type {unread!r}')
+    if unread is not None:
+        raise BadSetting(f"a part of a message has the type {unread!r}, which is not read; leave it out")
 
 
 def _is_parts(content: object) -> TypeGuard[Sequence[Mapping[str, object]]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.images.patches import block_order, patches_of
-from edgeinfer.models.images.resizing import normalised, resized
+from edgeinfer.models.images.patches import block_order, normalised_patches
+from edgeinfer.models.images.resizing import resized
 from edgeinfer.models.images.sizes import QWEN_RATIO, multiples_within
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.vision.encoder import MediaPlan, Pixels, Size, TilePlan
@@ -83,6 +84,10 @@ class Resolution:
             raise BadGGUF(f"images have {least} to {most} pixels and patches of {patch}; up to {PATCHES_MOST} may be")
         return found
 
+    def at_most(self, n_tokens: int) -> Resolution:
+        """The same for images of no more rows."""
+        return replace(self, most=min(self.most, max(self.least, n_tokens * (self.patch * self.block) ** 2)))
+
     @property
     def n_most(self) -> int:
         """Most patches of an image, the longest shapes included."""
@@ -103,9 +108,13 @@ class Resolution:
 
     def patches(self, pixels: Pixels, grid: Size) -> Floats:
         """The patches of an image: float32[N, 3 * patch * patch]."""
+        return self.late_patches(pixels, grid)()
+
+    def late_patches(self, pixels: Pixels, grid: Size) -> Callable[[], Floats]:
+        """The same, made when they are called for; until then the resized image is kept."""
         enlarged = resized(pixels, (grid[0] * self.patch, grid[1] * self.patch), "bicubic")
         order = block_order(grid, self.block)
-        return patches_of(normalised(enlarged, self.mean, self.deviation), self.patch)[order]
+        return partial(normalised_patches, enlarged, self.patch, self.mean, self.deviation, order)
 
     def axes(self, grid: Size) -> Int32s:
         """Positions of patches along axes: int32[N, 3]."""

@@ -40,6 +40,30 @@ def cubic(table: Floats, grid: Size) -> Floats:
     return _summed(table, _cubic(side, grid[0]), _cubic(side, grid[1]))
 
 
+def nearest(table: Floats, grid: Size) -> Floats:
+    """The same, each that of the table's place which a patch begins in (MiniCPM-V).
+
+    Whole numbers divide here; the published code's float32 is now and then one place short at an exact edge.
+    """
+    side = math.isqrt(len(table))
+    down, across = (np.arange(n) * side // n for n in grid)
+    rows: Floats = table[(down[:, None] * side + across).reshape(-1)]
+    return rows
+
+
+def sines_and_cosines(grid: Size, width: int) -> Floats:
+    """Fixed positions of a grid, float32[down * across, width]: by column in the first half, by row in the second.
+
+    Each half is the sines and then the cosines of as many frequencies (Masked Autoencoders, arXiv 2111.06377).
+    """
+    n = width // 4
+    frequencies = 1 / np.float32(10000) ** (np.arange(n, dtype=np.float32) / np.float32(n))
+    down, across = (np.arange(edge, dtype=np.float32)[:, None] * frequencies for edge in grid)
+    by_row, by_column = (np.concatenate([np.sin(turns), np.cos(turns)], axis=1) for turns in (down, across))
+    halves = np.tile(by_column, (grid[0], 1)), np.repeat(by_row, grid[1], axis=0)
+    return np.concatenate(halves, axis=1).astype(np.float32)
+
+
 def _summed(table: Floats, down: Floats, across: Floats) -> Floats:
     side, width = down.shape[1], table.shape[1]
     rows = down @ table.reshape(side, -1)

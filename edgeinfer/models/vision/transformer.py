@@ -1,19 +1,21 @@
 """The layers of image encoders, each a function that adds ops to a `ModelGraph`: vision transformers and their kin.
 
 In: a graph, and how a family's layers differ. Out: ops that read and write the buffer `x`. Uses the tensor names of
-llama.cpp's converter (`v.blk.N.…`). All layers share one KV cache, since a layer's keys are read by no other one.
+llama.cpp's converter (`v.blk.N.…`; `a.blk.N.…` for sound). All layers share one KV cache, since a layer's keys are read
+by no other one.
 Sources: ViT (arXiv 2010.11929), SigLIP (arXiv 2303.15343). Raises BadGGUF for missing tensors or wrong shapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import isqrt
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.operands import PagedKV, RopePermutation, Weight
+from edgeinfer.graph.operands import PagedKV, RowOrder, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
@@ -35,15 +37,16 @@ CACHE = 0
 """The number of the cache that all layers share."""
 
 
-def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: int = 0) -> Sizes:
+def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_width: int = 0, keys: str = KEYS) -> Sizes:
     """The sizes of an encoder's layers, from the keys that all projector files have. `n_most`: most patches."""
-    n_layers = hp.integer(f"{KEYS}block_count", most=LAYERS_MAX)
-    width, heads = hp.integer(f"{KEYS}embedding_length"), hp.integer(f"{KEYS}attention.head_count")
+    n_layers = hp.integer(f"{keys}block_count", most=LAYERS_MAX)
+    width, heads = hp.integer(f"{keys}embedding_length"), hp.integer(f"{keys}attention.head_count")
     own = head_width or width // heads
     if not head_width and own * heads != width:
-        raise BadGGUF(f"{hp.architecture}.{KEYS}attention.head_count is {heads}, and the width {width}")
-    kv_heads = hp.integer(f"{KEYS}attention.head_count_kv", heads)
-    layer = LayerSizes(heads, kv_heads, _ffn_width(hp, width), own, own, own)
+        raise BadGGUF(f"{hp.architecture}.{keys}attention.head_count is {heads}, and the width {width}")
+    kv_heads = hp.integer(f"{keys}attention.head_count_kv", heads)
+    ffn_width = _ffn_width(hp, width) if keys == KEYS else hp.integer(f"{keys}feed_forward_length")
+    layer = LayerSizes(heads, kv_heads, ffn_width, own, own, own)
     return Sizes(
         n_layers=n_layers,
         width=width,
@@ -55,7 +58,7 @@ def sizes_of(hp: Hyperparameters, n_most: int, norms: Norms = "layer", head_widt
         ffn_width=layer.ffn_width,
         n_vocab=0,
         n_context_trained=n_most,
-        epsilon=hp.positive(f"{KEYS}attention.layer_norm_epsilon", 1e-6),
+        epsilon=hp.positive(f"{keys}attention.layer_norm_epsilon", 1e-6),
         attends=(True,) * n_layers,
         layers=(layer,) * n_layers,
         norms=norms,
@@ -112,11 +115,11 @@ def attention(
     scale: float | None = None,
     out: str = "x",
     spans: bool = False,
-    paired: bool = False,
+    order: RowOrder | None = None,
 ) -> None:
     """Attention of all patches to all, or, with `spans`, to those that a pass states for each; reads `normed`.
 
-    `paired`: the two numbers that a rotary embedding turns follow one another.
+    `order`: of the rows of queries and keys, where a rotary embedding turns other pairs than ours does.
     """
     sizes, prefix = g.sizes, g.prefix
     width, own = sizes.width, sizes.head_width
@@ -129,9 +132,9 @@ def attention(
         )
         n_rows = total if fused else count * own
         buffer = g.buffer(name, count * own, heads=count)
-        order = RopePermutation(own, own) if paired and name != "value" else None
-        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows, order)
-        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows, order)))
+        moved = None if name == "value" else order
+        weight = g.hp.matrix(f"{tensor}.weight", (n_rows, width), rows, moved)
+        g.add(MatMul("normed", buffer, weight, g.hp.bias(f"{tensor}.bias", n_rows, rows, moved)))
         start += count * own
     for name in ("query", "key"):
         _norm_heads(g, name, f"{prefix}attn_{name[0]}_norm", counts[name])
@@ -210,12 +213,13 @@ def layer(
     sections: RopeSections | None = None,
     *,
     spans: bool = False,
-    paired: bool = False,
+    order: RowOrder | None = None,
+    blocks: str = "v.blk.",
 ) -> None:
-    """A pre-normed layer as a stage. `spans`, `paired`: as `attention` has them."""
-    g.stage(f"blk.{number}", f"v.blk.{number}.")
+    """A pre-normed layer as a stage. `spans`, `order`: as `attention` has them. `blocks`: how names begin."""
+    g.stage(f"blk.{number}", f"{blocks}{number}.")
     norm(g, f"{g.prefix}ln1")
-    _add_scaled(g, "ls1", lambda out: attention(g, rope, sections, out=out, spans=spans, paired=paired))
+    _add_scaled(g, "ls1", lambda out: attention(g, rope, sections, out=out, spans=spans, order=order))
     norm(g, f"{g.prefix}ln2")
     _add_scaled(g, "ls2", lambda out: feed_forward(g, activation, out))
 
@@ -324,4 +328,4 @@ def turned_product(g: ModelGraph, source: str, out: str, tensor: str, rows: int,
 
 def end(g: ModelGraph, source: str = "x") -> ModelSpec:
     """The graph, whose result is a buffer. Bits of images need not be those of other machines."""
-    return g.spec(source).with_precision("high")
+    return replace(g.spec(source).with_precision("high"), scratch=True)

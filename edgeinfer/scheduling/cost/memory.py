@@ -111,7 +111,7 @@ class MemoryNeed:
     def _part_text(self, name: str, n_bytes: int) -> str:
         inner: tuple[tuple[str, int], ...] = ()
         if name == "weights":
-            inner = (("image encoder", self.encoder_bytes),)
+            inner = (("encoders", self.encoder_bytes),)
         elif name == "KV cache":
             inner = ("states", self.state_bytes), ("windows", self.window_bytes), ("on disk", self.kv_file_bytes)
         elif name == "buffers":

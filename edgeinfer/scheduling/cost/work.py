@@ -7,7 +7,7 @@ weights and knows no device.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import AttentionHeads, MatMulCost, share_read
@@ -112,9 +112,20 @@ class ModelWork:
                 n_bytes[product.form] = n_bytes.get(product.form, 0.0) + product.n_bytes
         return tuple(sorted(n_bytes, key=lambda form: -n_bytes[form]))
 
+    def with_span(self, span: float) -> ModelWork:
+        """The same work where tokens see so many on average in layers in which passes state what each sees."""
+        return replace(self, stages=tuple(_with_span(stage, span) for stage in self.stages))
+
     def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
         """Bytes of a cached token in all layers."""
         return sum(stage.shape.kv_bytes_per_token(element_bytes) for stage in self.stages)
+
+
+def _with_span(stage: StageWork, span: float) -> StageWork:
+    heads = stage.shape.attention
+    if heads is None or heads.span is None:
+        return stage
+    return replace(stage, shape=replace(stage.shape, attention=replace(heads, span=span)))
 
 
 def work_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> ModelWork:

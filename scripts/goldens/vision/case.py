@@ -21,7 +21,7 @@ Features = Callable[[Any, Any], list[torch.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A family. `name`: of its files. `config`: of a tiny model; `model`: its class in transformers.
+    """A family. `name`: of its files. `config`: of a tiny model; `model`: its class, by name if transformers has it.
 
     `processor`: the class of its image processor and the options that differ. `options`: of llama.cpp's converter, for
     the model and for the projector. `renamed`: beginnings of names of tensors as transformers writes them, and as
@@ -33,7 +33,7 @@ class Case:
     tokenizer: Kind
     processor: tuple[str, dict[str, Any]]
     features: Features
-    model: str = "AutoModelForImageTextToText"
+    model: str | type = "AutoModelForImageTextToText"
     options: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     sizes: tuple[tuple[int, int], ...] = ((40, 56), (23, 61), (90, 33))
@@ -43,7 +43,7 @@ class Case:
     tolerance: float = 1e-3
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Further files of the checkpoint, or further keys of files, as JSON."""
-    speaker: tuple[str, dict[str, Any]] | None = None
+    speaker: tuple[str | type, dict[str, Any]] | None = None
     """The class that makes prompts with images, and its options; None: prompts are not judged."""
     text_options: tuple[str, ...] = ()
     """Options of the converter for the model alone."""
@@ -61,5 +61,5 @@ class Case:
     """Further keys of the projector file."""
     prepare: Callable[[Any], None] | None = None
     """Fills what a random model has besides weights."""
-    projector: Callable[[Any, Path], None] | None = None
-    """Writes the projector file of a model, where llama.cpp's converter writes none."""
+    projector: Callable[[Any, Path, Path], None] | None = None
+    """Writes the projector file of a model, where llama.cpp's converter writes none; also given llama.cpp's folder."""

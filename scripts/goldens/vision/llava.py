@@ -109,7 +109,7 @@ CASES = (
         ("LlavaImageProcessor", PROCESSOR | {"do_pad": True}),
         features,
         model="LlavaForConditionalGeneration",
-        projector=lambda model, path: write_projector(model, path, []),
+        projector=lambda model, path, _: write_projector(model, path, []),
         speaker=("LlavaProcessor", SPEAKER),
     ),
     Case(
@@ -119,7 +119,7 @@ CASES = (
         ("LlavaNextImageProcessor", PROCESSOR | {"image_grid_pinpoints": CANVASES}),
         features,
         model="LlavaForConditionalGeneration",
-        projector=lambda model, path: write_projector(model, path, CANVASES),
+        projector=lambda model, path, _: write_projector(model, path, CANVASES),
         sizes=((40, 56), (23, 61), (90, 33), (20, 20)),
     ),
 )

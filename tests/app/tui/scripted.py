@@ -16,6 +16,7 @@ from edgeinfer.engine.requests.request import NO_VARIABLES, Options
 from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.images.image import Image
+from edgeinfer.models.sounds.sound import Sound
 from edgeinfer.models.text import Message, Tokenizer
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.thought_formats import THOUGHT_FORMATS
@@ -23,7 +24,7 @@ from edgeinfer.models.text.tool_formats import TOOL_FORMATS
 from edgeinfer.models.text.tools import ToolCall, ToolReader
 from edgeinfer.steps import READING_IMAGES
 
-IMAGE_TOKENS = 40
+IMAGE_TOKENS, SOUND_TOKENS = 40, 25
 FACTS = ModelInfo(
     name="scripted",
     path=Path("scripted.gguf"),
@@ -58,7 +59,8 @@ class Script:
         self.options: list[Options] = []
         self.kept: list[int] = []
         self.reading: tuple[int, int] | None = None
-        """Parts of images that are read, and their total, of a reading that goes on until it is stopped."""
+        """Parts of images or sounds that are read, and their total, of a reading that goes on until it is stopped."""
+        self.reading_what = READING_IMAGES
         self._gate = threading.Semaphore(0)
         self.held = False
 
@@ -184,7 +186,7 @@ class ScriptedSession:
         self._script.asked.append(chat)
         self._script.options.append(options)
         while (reading := self._script.reading) is not None:
-            options["progress"](READING_IMAGES, *reading)
+            options["progress"](self._script.reading_what, *reading)
             time.sleep(0.01)
         n_prompt = len(self.render(chat).split())
         tools = options.get("tools", ()) if options.get("tool_choice") != "none" else ()
@@ -224,10 +226,14 @@ class ScriptedPrompts:
 
     def _content(self, message: Message) -> str:
         parts = [] if isinstance(message.content, str) else message.content or ()
-        return "[image] " * (IMAGE_TOKENS * sum(part["type"] == "image" for part in parts)) + message.text
+        images = "[image] " * (IMAGE_TOKENS * sum(part["type"] == "image" for part in parts))
+        return images + "[audio] " * (SOUND_TOKENS * sum(part["type"] == "audio" for part in parts)) + message.text
 
     def n_image_tokens(self, image: Image) -> int:
         return IMAGE_TOKENS
+
+    def n_sound_tokens(self, sound: Sound) -> int:
+        return SOUND_TOKENS
 
     def n_tokens(self, messages: Messages, options: Options | None = None) -> int:
         return len(self.render(messages, (options or {}).get("tools")).split())
@@ -249,11 +255,12 @@ class WordTokenizer(Tokenizer):
 class ScriptedModel:
     """A `Model` of the app."""
 
-    def __init__(self, script: Script, name: str = "scripted", *, reads_images: bool = False) -> None:
+    def __init__(self, script: Script, name: str = "scripted", **reads: bool) -> None:
+        """`reads`: what of ModelInfo's `reads_images` and `reads_sound` is true."""
         from dataclasses import replace
 
         self._script = script
-        self.info = replace(FACTS, name=name, reads_images=reads_images)
+        self.info = replace(FACTS, name=name, **reads)
         self.closed = False
         self.prompts = ScriptedPrompts()
         self.read: list[str] = []

@@ -17,7 +17,7 @@ from edgeinfer.app.tui.widgets.text_fields import LONG_PASTE_CHARACTERS, DraftIn
 from tests.app.tui.composer_app import ComposerApp
 from tests.app.tui.flows import wait_until
 
-REFUSED = "is not text; only text files and images can be attached"
+REFUSED = "is not text; only text files, images and sounds can be attached"
 
 
 @pytest.fixture

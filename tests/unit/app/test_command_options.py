@@ -13,13 +13,14 @@ from edgeinfer.settings import declared_options
 SCREEN = "says how the terminal app looks, which this command does not show"
 APP = "is a matter of habit, set in the configuration once"
 WITHOUT: Mapping[Callable[..., None], Mapping[str, str]] = {
-    run.run: {"theme": SCREEN, "keys": SCREEN, "thinking": SCREEN, "snapshots": SCREEN},
-    chat.chat: {"keys": APP, "thinking": APP, "snapshots": APP},
+    run.run: {"theme": SCREEN, "keys": SCREEN, "thinking": SCREEN, "previews": SCREEN, "snapshots": SCREEN},
+    chat.chat: {"keys": APP, "thinking": APP, "previews": APP, "snapshots": APP},
     serve.serve: {
         "system": "is the client's: messages are answered as they come",
         "theme": SCREEN,
         "keys": SCREEN,
         "thinking": SCREEN,
+        "previews": SCREEN,
         "snapshots": SCREEN,
     },
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import socket
 import ssl
@@ -19,7 +20,7 @@ import pytest
 
 from edgeinfer.errors import DownloadFailed
 from edgeinfer.models.download import public
-from edgeinfer.models.download.public import fetch_public, is_public, public_places
+from edgeinfer.models.download.public import FetchedFile, fetch_public, is_public, public_places
 from tests.file_server import FileServer, Served, serving
 
 PUBLIC = ["8.8.8.8", "93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "64:ff9b::808:808"]
@@ -53,7 +54,7 @@ def near(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fetched(url: str, most_bytes: int = 1000, limit_s: float = 60.0, go_on: Callable[[], None] = lambda: None) -> bytes:
-    return fetch_public(url, most_bytes, limit_s, go_on)
+    return fetch_public(url, most_bytes, limit_s, go_on).data
 
 
 def image(data: bytes, **more: Any) -> Served:
@@ -68,6 +69,23 @@ def test_a_file_is_fetched_with_what_it_redirects_to(files: FileServer, monkeypa
     assert fetched(files.url("/a")) == b"picture"
     assert fetched(files.url("/octets")) == b"octets"
     assert [each.path for each in files.log] == ["/a", "/b?c=d", "/octets"]
+
+
+@pytest.mark.parametrize(
+    ("told", "keep_s"),
+    [
+        (None, math.inf),
+        ("max-age=30", 30),
+        ("public, Max-Age=0", 0),
+        ("max-age=30, no-cache", 0),
+        ("no-store", 0),
+        ("max-age=soon, max-stale", math.inf),
+    ],
+)
+@pytest.mark.usefixtures("near")
+def test_a_server_says_how_long_its_file_may_be_kept(files: FileServer, told: str | None, keep_s: float) -> None:
+    files.files["/a"] = image(b"picture", cache_control=told)
+    assert fetch_public(files.url("/a"), 1000, 60, lambda: None) == FetchedFile(b"picture", keep_s)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ from edgeinfer.models.download.policy import DownloadPolicy, PullStopped
 from edgeinfer.models.store import ModelStore
 store = ModelStore(Path(sys.argv[1]), DownloadPolicy(chunk_bytes=1 << 14, report_every_s=0))
 def stop(done, total, rate):
-    if done > 100_000:
+    if done > int((sys.argv[4:] or ["100000"])[0]):
         raise PullStopped(keeps=sys.argv[3] == "keep")
 try:
     store.pull(sys.argv[2], progress=stop)
@@ -285,6 +285,16 @@ def test_a_projector_comes_with_its_model(hub: Hub, tmp_path: Path) -> None:
     (path,) = map(Path, answer["paths"])  # type: ignore[call-overload]
     assert [each.name for each in projectors_of(path)] == ["mmproj-tiny-F16.gguf"]
     assert projectors_of(path)[0].read_bytes() == projector
+
+
+@pytest.mark.parametrize("part", [0.1, 0.9, 1.1])
+def test_a_pull_that_was_stopped_between_two_files_fetches_both(hub: Hub, tmp_path: Path, part: float) -> None:
+    hub.files["mmproj-tiny-F16.gguf"] = (DATA / "vision" / "mmproj-idefics3.gguf").read_bytes()
+    n_bytes = int(part * len(hub.files["tiny-Q4_K_M.gguf"]))
+    assert pull_from(hub, tmp_path, "hf:u/r", PAUSE, "keep", str(n_bytes))["kept"]
+    (path,) = map(Path, pull_from(hub, tmp_path, "hf:u/r")["paths"])  # type: ignore[call-overload]
+    assert path.read_bytes() == hub.files["tiny-Q4_K_M.gguf"]
+    assert [each.name for each in projectors_of(path)] == ["mmproj-tiny-F16.gguf"]
 
 
 def test_a_projector_without_a_header_stops_no_pull(hub: Hub, tmp_path: Path) -> None:

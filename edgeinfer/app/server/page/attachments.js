@@ -51,7 +51,8 @@ export function attachmentsOf(found, where) {
   if (!(found ?? []).every?.((one) => typeof one?.name === "string" && typeof one.text === "string")) {
     throw new Error(`an attachment of ${where} has no name or no text`);
   }
-  return (found ?? []).map(({ name, text, image }) => {
+  return (found ?? []).map(({ name, text, image, sound }) => {
+    if (sound !== undefined) throw new Error(`${where} has a sound, ${name}; this page takes none: import the chat into edgeinfer chat`);
     if (image !== undefined && !isImageUrl(image)) throw new Error(`the image ${name} of ${where} is no data URL`);
     return { name, text, ...(image ? { image } : {}) };
   });

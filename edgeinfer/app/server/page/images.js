@@ -4,9 +4,10 @@
 import { sizeText } from "./numbers.js";
 
 const FILE_BYTES = 64_000_000;
-const KEPT_BYTES = 300_000; // of a file that is sent as it is: the browser keeps about 5 MB for all chats
+const KEPT_BYTES = 300_000; // of a file that is sent as it is
 const KEPT_KINDS = ["image/png", "image/jpeg", "image/webp", "image/gif"]; // those that every server reads
 const SIDE = 1536; // most pixels of a side of an image that is made smaller
+const SMALLER_BYTES = 900_000; // most of an image that was made smaller, within what a file may have
 const QUALITY = 0.87;
 const DATA_URL = /^data:image\/[\w.+-]+;base64,[A-Za-z0-9+/]+={0,2}$/;
 
@@ -32,9 +33,17 @@ export async function readImage(file) {
   return { name: name || "image", text: "", image };
 }
 
-/** An image drawn anew as a JPEG, over white where it is transparent. */
+/** An image drawn anew, as large as SIDE and SMALLER_BYTES allow. */
 function smaller(bitmap) {
-  const scale = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height)), canvas = document.createElement("canvas");
+  for (let side = SIDE; ; side *= 0.75) {
+    const image = drawn(bitmap, side);
+    if (0.75 * image.length <= SMALLER_BYTES) return image;
+  }
+}
+
+/** An image as a JPEG whose longer side has `side` pixels at most, over white where it is transparent. */
+function drawn(bitmap, side) {
+  const scale = Math.min(1, side / Math.max(bitmap.width, bitmap.height)), canvas = document.createElement("canvas");
   canvas.width = Math.max(1, Math.round(scale * bitmap.width));
   canvas.height = Math.max(1, Math.round(scale * bitmap.height));
   const drawing = canvas.getContext("2d");

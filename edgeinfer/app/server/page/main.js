@@ -56,6 +56,7 @@ class Page {
   /** Show a chat. An answer in the middle of which the page was closed is taken up, or has stopped. */
   open(chat, takesUp = true) {
     this.chat = this.running?.chat.id === chat.id ? this.running.chat : chat;
+    storage.findImages(chat).then((found) => { if (found && this.chat === chat) this.show(); });
     const left = this.chat.messages.filter((message) => message.state === "writing" && message !== this.running?.message);
     const found = takesUp && !this.running && left.find(({ stream: told }) => told && (told.free || told.id === storage.ownStream()));
     for (const message of left) if (message !== found) message.state = "stopped";
@@ -101,13 +102,7 @@ class Page {
     this.transcript.focus(next, label);
   }
 
-  keep(chat) {
-    try {
-      storage.keep(chat);
-    } catch (reason) {
-      this.tell(reason.message);
-    }
-  }
+  keep(chat) { storage.keep(chat).catch((reason) => this.tell(reason.message)); }
 
   forget(chat) {
     if (!confirm(`Delete “${chat.title || "New chat"}” for good?`)) return;
@@ -139,8 +134,9 @@ class Page {
     }
   }
 
-  export(text, suffix, type) {
-    const url = URL.createObjectURL(new Blob([text], { type }));
+  async export(told, suffix, type) {
+    await storage.findImages(this.chat);
+    const url = URL.createObjectURL(new Blob([told(this.chat)], { type }));
     element("a", { href: url, download: `${chats.fileStem(this.chat)}${suffix}` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10_000);
     $("export").open = false;
@@ -206,8 +202,9 @@ class Page {
     $("status").textContent = "Answering";
     const timers = [[() => this.showRunning(), SHOW_MS], [() => this.keep(chat), SAVE_MS], [() => this.lookAtModel(running), LOOK_MS]];
     const ticking = timers.map(([work, every]) => setInterval(work, every));
-    if (body && this.calls.isMissing(chat)) {
-      await this.findTools(running);
+    if (body) {
+      await storage.findImages(chat);
+      if (this.calls.isMissing(chat)) await this.findTools(running);
       body = chats.requestBody(chat, leaf, this.calls.offered(chat));
     }
     const isAsked = !running.abort.signal.aborted;
@@ -324,8 +321,8 @@ class Page {
     on("delete-all", "click", () => this.forgetAll());
     on("title", "change", () => this.change(() => { this.chat.title = $("title").value.trim(); }));
     on("model", "change", () => this.set(this.chat.system ?? "", { ...this.chat.settings, model: $("model").value }));
-    on("export-markdown", "click", () => this.export(chats.toMarkdown(this.chat), ".md", "text/markdown"));
-    on("export-json", "click", () => this.export(chats.toJson(this.chat), ".json", "application/json"));
+    on("export-markdown", "click", () => this.export(chats.toMarkdown, ".md", "text/markdown"));
+    on("export-json", "click", () => this.export(chats.toJson, ".json", "application/json"));
     on("settings-open", "click", () => this.settings());
     on("tools", "click", () => this.settings());
     on("settings-cancel", "click", () => $("settings").close());
@@ -397,4 +394,5 @@ class Page {
   }
 }
 
+await storage.begin();
 new Page();

@@ -1,5 +1,9 @@
-// Chats and the latest settings in this browser's localStorage, one entry a chat; nothing of them is kept on the server.
+// Chats and the latest settings in this browser's localStorage, one entry a chat; their images are in its IndexedDB.
+// Nothing of them is kept on the server.
 // In: records. Out: records. What another tab has changed comes as the browser's "storage" event.
+
+import { newId } from "./chats.js";
+import * as images from "./kept_images.js";
 
 const PREFIX = "edgeinfer.chat.";
 const LATEST = "edgeinfer.latest";
@@ -15,33 +19,51 @@ function parsed(text) {
   }
 }
 
+/** Open the storage. Call it before anything else. */
+export async function begin() {
+  await images.begin();
+  images.sweep(records);
+  addEventListener("storage", ({ newValue }) => { if (newValue === null) images.unnameAll(); });
+}
+
+const records = () => Object.keys(localStorage).filter((key) => key.startsWith(PREFIX)).map((key) => localStorage.getItem(key));
+
 /** All chats, the one that changed last first. */
 export function allChats() {
-  const keys = Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
-  const chats = keys.map((key) => parsed(localStorage.getItem(key))).filter((chat) => Array.isArray(chat?.messages));
+  const chats = records().map(parsed).filter((chat) => Array.isArray(chat?.messages));
   return chats.sort((one, other) => other.changed_s - one.changed_s);
 }
 
 /** The chat of an id; null if there is none. */
 export const chatOf = (id) => parsed(localStorage.getItem(PREFIX + id));
 
-/** Keep a chat. Throws an Error that says what would work if the browser has no room. */
-export function keep(chat) {
+/** Keep a chat, at once but for new images. Throws an Error that says what would work if the browser has no room. */
+export async function keep(chat) {
   chat.changed_s = Date.now() / 1000;
+  const [text, added] = images.recordOf(chat, newId);
   try {
-    localStorage.setItem(PREFIX + chat.id, JSON.stringify(chat));
+    localStorage.setItem(PREFIX + chat.id, text);
   } catch (reason) {
+    images.unname(added);
     throw new Error("the browser has no room for this chat: export it, or delete other chats", { cause: reason });
   }
+  await images.put(added);
 }
 
+/** Find the images of a chat that was not opened yet; whether there were any. */
+export const findImages = (chat) => images.find(chat);
+
 /** Delete a chat for good. */
-export const forget = (id) => localStorage.removeItem(PREFIX + id);
+export function forget(id) {
+  localStorage.removeItem(PREFIX + id);
+  images.sweep(records);
+}
 
 /** Delete everything that the page has kept in this browser, the key included. */
 export function forgetAll() {
   for (const key of Object.keys(localStorage)) if (key.startsWith("edgeinfer.")) localStorage.removeItem(key);
   sessionStorage.clear();
+  images.sweep(records);
 }
 
 /** The id of the chat that a storage event is about; null if it is about none. */

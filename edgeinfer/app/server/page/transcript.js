@@ -5,6 +5,7 @@ import { sizeOf } from "./attachments.js";
 import { branch, siblings } from "./chats.js";
 import { Chips } from "./chips.js";
 import { $, MarkdownView, button, copy, element, on } from "./elements.js";
+import { isImageUrl } from "./images.js";
 import { counted, rate, secondsText, sizeText, whole } from "./numbers.js";
 
 const ENDINGS = { stopped: "stopped", cut: "cut at the most tokens of an answer" };
@@ -217,7 +218,7 @@ function attachmentList({ attachments }) {
   if (!attachments?.length) return null;
   return element("div", { class: "attachments" }, ...attachments.map((item) => {
     const { name, text, image } = item;
-    if (image) return element("img", { class: "attached-image", src: image, alt: name, title: `${name}, ${sizeText(sizeOf(item))}` });
+    if (isImageUrl(image)) return element("img", { class: "attached-image", src: image, alt: name, title: `${name}, ${sizeText(sizeOf(item))}` });
     const shown = element("pre", { tabindex: "0", "aria-label": name });
     const unfold = () => { shown.textContent ||= text; }; // a long text costs nothing until it is looked at
     return element("details", { class: "attachment", ontoggle: unfold },

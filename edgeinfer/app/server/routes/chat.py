@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES
 from edgeinfer.app.server.followed import FollowedStream
-from edgeinfer.app.server.message_contents import first_image, messages_of
+from edgeinfer.app.server.message_contents import first_media, messages_of
 from edgeinfer.app.server.objects import (
     Envelope,
     Record,
@@ -45,10 +45,10 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation, as one response or as a stream of events."""
     state, n = server_state(request), body.n or 1
     async with AsyncExitStack() as held:
-        image = first_image(body.messages)
-        model = await held.enter_async_context(state.model(body.model, n, request, image))
+        media = first_media(body.messages)
+        model = await held.enter_async_context(state.model(body.model, n, request, media))
         loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
-        followed = await state.begun(lambda go_on: _streams(body, model, state, loop, go_on), request, image)
+        followed = await state.begun(lambda go_on: _streams(body, model, state, loop, go_on), request, media)
         envelope = Envelope("chat.completion", model.name, model.llm.info.fingerprint[:16])
         if body.stream:
             events = _events(body, model, followed, envelope, state)
@@ -71,14 +71,14 @@ async def input_tokens(body: ChatRequest, request: Request) -> Record:
 
 async def n_prompt_tokens(body: ChatRequest, request: Request) -> int:
     """The number of tokens of a conversation, whether it fits or not; images are not encoded. Raises APIError."""
-    state, image = server_state(request), first_image(body.messages)
-    async with state.model(body.model, 0, request, image) as model:
+    state, media = server_state(request), first_media(body.messages)
+    async with state.model(body.model, 0, request, media) as model:
 
         def counted(go_on: Progress) -> int:
             options = chat_options(body, state.defaults_of(model))
             return model.llm.prompts.n_tokens(messages_of(body.messages, state.images(go_on)), options)
 
-        return await state.begun(counted, request, image)
+        return await state.begun(counted, request, media)
 
 
 def _streams(

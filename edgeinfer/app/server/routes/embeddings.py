@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: embeds texts as vectors."""
+"""POST /v1/embeddings: embeds texts as vectors, with images in them if the model sees."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from fastapi import APIRouter, Request
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError, unsupported
 from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.prompt_images import DATA, TEXT, MarkedText, marked_content, marked_prompt
+from edgeinfer.app.server.request_media import MediaPlaces
 from edgeinfer.app.server.requests import Count, ModelName, RequestBody, Text
 from edgeinfer.app.server.state import ServerState, server_state
+from edgeinfer.engine.requests.module_prompts import named_tokens
 
 if TYPE_CHECKING:
+    from edgeinfer.app.server.request_images import RequestImages
     from edgeinfer.engine.embedding import Pooling
     from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.requests.media_prompts import NamedTile
     from edgeinfer.graph.step import Floats
     from edgeinfer.steps import Progress
 
 ROUTER = APIRouter(tags=["embeddings"])
 
 MOST_TEXTS = 2048
-Entry = str | list[int | str]
+Entry = str | list[int | str] | MarkedText
 
 
 class EmbeddingRequest(RequestBody):
@@ -66,11 +71,17 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
 async def _computed(body: EmbeddingRequest, request: Request) -> tuple[str, list[Floats], int]:
     """The model's name, the embeddings of a request's texts, and the number of tokens read. Raises APIError."""
     texts, state = _texts(body), server_state(request)
-    async with state.model(body.model, 0, request) as model:
+    image = next((text.place for text in texts if isinstance(text, MarkedText) and text.images), None)
+    async with state.model(body.model, 0, request, MediaPlaces(image)) as model:
         llm, pooling = model.llm, state.options.pooling
         if body.dimensions is not None:
             _check_dimensions(body.dimensions, await asyncio.to_thread(lambda: llm.embedding_width), state, model.name)
-        work = partial(embedded, llm, pooling, lambda: [_tokens(text, llm) for text in texts])
+
+        def pieces(progress: Progress) -> list[list[int | NamedTile]]:
+            images = state.images(progress)
+            return [_pieces(text, llm, images) for text in texts]
+
+        work = partial(embedded, llm, pooling, pieces)
         vectors, n_tokens = await state.read(model, request, work)
         return model.name, [shortened(vector, body.dimensions) for vector in vectors], n_tokens
 
@@ -94,12 +105,15 @@ def shortened(vector: Floats, n: int | None) -> Floats:
 
 
 def embedded(
-    llm: LLM, pooling: Pooling | None, texts: Callable[[], Sequence[list[int]]], progress: Progress
+    llm: LLM,
+    pooling: Pooling | None,
+    texts: Callable[[Progress], Sequence[Sequence[int | NamedTile]]],
+    progress: Progress,
 ) -> tuple[list[Floats], int]:
     """Compute embeddings, of length 1 unless they are of each token, and the number of tokens read."""
-    read = texts()
+    read = texts(progress)
     vectors = llm.embed(read, pooling=pooling, normalized=pooling != "none", progress=progress)
-    return vectors, sum(map(len, read))
+    return vectors, sum(len(named_tokens(each)) for each in read)
 
 
 def require_pooling(state: ServerState) -> None:
@@ -112,37 +126,35 @@ def _texts(body: EmbeddingRequest) -> list[Entry]:
     """The texts of a request. Raises APIError."""
     value = body.input
     is_one = not isinstance(value, list) or any(isinstance(part, int) for part in value)
-    texts = [_entry(part) for part in ([value] if is_one else value)]
+    places = [("input", value)] if is_one else [(f"input[{at}]", part) for at, part in enumerate(value)]
+    texts = [_entry(part, place) for place, part in places]
     if not 1 <= len(texts) <= MOST_TEXTS:
         raise APIError(400, f"{len(texts)} texts; there must be 1 to {MOST_TEXTS}", param="input")
     return texts
 
 
-def _entry(value: Any) -> Entry:
+def _entry(value: Any, place: str) -> Entry:
     """One text: as it is, as tokens with texts among them, or as an object of llama-server's. Raises APIError."""
     if isinstance(value, dict):
-        value = value["prompt_string"] if "prompt_string" in value else _text_of(value.get("content"))
+        if TEXT in value and value.get(DATA) is not None:
+            return marked_prompt(value, place)
+        value = value[TEXT] if TEXT in value else marked_content(value.get("content"), place)
+        if isinstance(value, MarkedText):
+            return value
     parts = value if isinstance(value, list) else []
     if isinstance(value, str) or (parts and all(type(part) in (int, str) for part in parts)):
         return cast("Entry", value)
     raise APIError(400, "a text is a string, or a list of tokens with strings among them", param="input")
 
 
-def _text_of(content: Any) -> str:
-    """The text of parts of a message, one after the other. Raises APIError."""
-    parts = content if isinstance(content, list) else [None]
-    texts = [part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise APIError(400, "content is a list of text parts; edgeinfer embeds text only", param="input")
-    return "".join(texts)  # type: ignore[arg-type]
-
-
-def _tokens(entry: str | Sequence[int | str], llm: LLM) -> list[int]:
-    """The tokens of a text; a list of tokens is taken as it is."""
+def _pieces(entry: Entry, llm: LLM, images: RequestImages) -> list[int | NamedTile]:
+    """The tokens of a text, and the tiles of its images; a list of tokens is taken as it is. Raises APIError."""
+    if isinstance(entry, MarkedText):
+        return entry.pieces(llm, images, ends=True)
     if isinstance(entry, str):
-        return llm.tokenize(entry)
+        return [*llm.tokenize(entry)]
     given = [[part] if isinstance(part, int) else llm.tokenize(part, add_special=False) for part in entry]
-    return list(chain.from_iterable(given))
+    return [*chain.from_iterable(given)]
 
 
 def _encoded(vector: Floats, body: EmbeddingRequest) -> Sequence[float] | str:

@@ -55,8 +55,7 @@ async def props(request: Request, model: Annotated[ModelName | None, Query()] = 
     if found is not None:
         state.note(found)
     elif model is None and wanted not in state.pool.names.first_models():
-        reads_images = await asyncio.to_thread(state.reads_images, wanted)
-        return unopened_record(wanted.name, state.options, reads_images=reads_images)
+        return unopened_record(wanted.name, state.options, await asyncio.to_thread(state.media_read, wanted))
     else:
         async with state.model(wanted.name) as opened:
             state.note(opened)

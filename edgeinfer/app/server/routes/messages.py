@@ -23,7 +23,7 @@ from edgeinfer.app.server.anthropic_stream import (
 )
 from edgeinfer.app.server.errors import ANTHROPIC_ANSWER_RESPONSES, ANTHROPIC_RESPONSES
 from edgeinfer.app.server.followed import FollowedStream
-from edgeinfer.app.server.message_contents import first_image, messages_of
+from edgeinfer.app.server.message_contents import first_media, messages_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import ChatRequest, chat_options
 from edgeinfer.app.server.routes.chat import n_prompt_tokens
@@ -42,10 +42,10 @@ ROUTER = APIRouter(tags=["answers"])
 async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, as one message or as a stream of events."""
     state, chat = server_state(request), body.as_chat()
-    image = first_image(chat.messages)
+    media = first_media(chat.messages)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1, request, image))
-        stream = await state.begun(lambda go_on: _stream(chat, model, state, go_on), request, image)
+        model = await held.enter_async_context(state.model(body.model, 1, request, media))
+        stream = await state.begun(lambda go_on: _stream(chat, model, state, go_on), request, media)
         if body.stream:
             return streaming(_events(body, model, stream, state), held.pop_all().aclose, ANTHROPIC)
         await read_all([stream], request)

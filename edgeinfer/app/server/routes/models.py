@@ -16,6 +16,7 @@ from edgeinfer.app.server.model_events import Listener
 from edgeinfer.app.server.model_list import key_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.properties import open_record
+from edgeinfer.app.server.request_media import MediaRead
 from edgeinfer.app.server.requests import ModelName, RequestBody
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import event, streaming
@@ -42,10 +43,11 @@ async def models(request: Request, reload: Annotated[str | None, Query(max_lengt
     if reload:
         await state.pool.reread()
     listed = await asyncio.to_thread(state.pool.models)
-    seeing = await asyncio.to_thread(lambda: [state.reads_images(model) for model in listed])
+    read = await asyncio.to_thread(lambda: [state.media_read(model) for model in listed])
     pulled = [_pulled(name, progress) for name, progress in state.downloads.progress.items()]
-    records = [_record(model, state, reads_images=sees) for model, sees in zip(listed, seeing, strict=True)]
-    return {"object": "list", "data": records + pulled}
+    records = [_record(model, state, media) for model, media in zip(listed, read, strict=True)]
+    in_words = [_capabilities(model, media) for model, media in zip(listed, read, strict=True)]
+    return {"object": "list", "data": records + pulled, "models": in_words}
 
 
 @ROUTER.post("/models", responses=ERROR_RESPONSES)
@@ -82,7 +84,7 @@ async def model(name: str, request: Request) -> Record:
     """Describe one model."""
     state = server_state(request)
     found = await asyncio.to_thread(state.pool.find, name)
-    return _record(found, state, reads_images=await asyncio.to_thread(state.reads_images, found))
+    return _record(found, state, await asyncio.to_thread(state.media_read, found))
 
 
 @ROUTER.post("/models/load", responses=ERROR_RESPONSES)
@@ -100,6 +102,12 @@ async def unload(body: ModelRequest, request: Request) -> Record:
     return {"success": await state.downloads.cancel(body.model) or await state.pool.unload(body.model)}
 
 
+def _capabilities(model: LocalModel, read: MediaRead) -> Record:
+    """What a model can do, where clients of llama-server look whether prompts may have images or sounds."""
+    found = ["completion", "multimodal"] if read.images or read.sound else ["completion"]
+    return {"name": model.name, "model": model.name, "capabilities": found}
+
+
 def _created(path: Path) -> int:
     """When a model's file was written, in seconds since 1970; 0 if it is gone."""
     try:
@@ -108,7 +116,7 @@ def _created(path: Path) -> int:
         return 0
 
 
-def _record(model: LocalModel, state: ServerState, *, reads_images: bool) -> Record:
+def _record(model: LocalModel, state: ServerState, read: MediaRead) -> Record:
     names, pooled = state.pool.names, state.pool.opened(model)
     is_configured = names.is_configured(model)
     record: Record = {
@@ -120,7 +128,7 @@ def _record(model: LocalModel, state: ServerState, *, reads_images: bool) -> Rec
         "tags": list(state.options.tags) if key_of(model) == key_of(names.default) else [],
         "status": _status(model, state),
         "architecture": {
-            "input_modalities": ["text", "image"] if reads_images else ["text"],
+            "input_modalities": ["text", *(["image"] if read.images else []), *(["audio"] if read.sound else [])],
             "output_modalities": ["text"],
         },
         "source": "preset" if is_configured else "cache",

@@ -71,13 +71,13 @@ async def _answer(body: AnswerRequest, request: Request, content: Content, begin
         await state.pool.keep(body.model, 0)
         return JSONResponse(frame.empty(content("", "", []), "unload"))
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, int(begin is not None), request, body.image))
+        model = await held.enter_async_context(state.model(body.model, int(begin is not None), request, body.media))
         frame.loaded()
         if body.keep_alive is not None:
             model.keep_s = kept_s(body.keep_alive)
         if begin is None:
             return JSONResponse(frame.empty(content("", "", []), "load"))
-        stream = await state.begun(lambda go_on: begin(model, state, go_on), request, body.image)
+        stream = await state.begun(lambda go_on: begin(model, state, go_on), request, body.media)
         parts = _Parts(stream, model, body, frame, content)
         if body.stream is not False:
             return lines(_records(parts, model, state), held.pop_all().aclose)

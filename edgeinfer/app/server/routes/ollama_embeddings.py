@@ -55,7 +55,7 @@ async def _vectors(
         if not texts:
             return [], 0
         llm = model.llm
-        work = partial(embedded, llm, state.options.pooling, lambda: _tokens(texts, llm, cut))
+        work = partial(embedded, llm, state.options.pooling, lambda _: _tokens(texts, llm, cut))
         return await state.read(model, request, work)
 
 

@@ -82,7 +82,7 @@ async def show(body: ShowRequest, request: Request) -> Record:
 
     def shown() -> Record:
         model = state.pool.find(body.wanted)
-        details, reads_images = state.details.of(model), state.reads_images(model)
+        details, reads_images = state.details.of(model), state.media_read(model).images
         return shown_record(model, details, verbose=bool(body.verbose), reads_images=reads_images)
 
     return await asyncio.to_thread(shown)

@@ -50,6 +50,7 @@ FILES = (
     "elements.js",
     "images.js",
     "inline.js",
+    "kept_images.js",
     "main.js",
     "markdown.js",
     "models.js",

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES, APIError, invalid
 from edgeinfer.app.server.followed import FollowedStream
-from edgeinfer.app.server.message_contents import first_image, messages_of
+from edgeinfer.app.server.message_contents import first_media, messages_of
 from edgeinfer.app.server.objects import Record, finished_stats
 from edgeinfer.app.server.requests import ChatRequest, chat_options
 from edgeinfer.app.server.responses_objects import ResponseObject
@@ -41,10 +41,10 @@ async def responses(body: ResponseRequest, request: Request) -> Response:
     earlier = _earlier(body, state)
     body = _resolved(body, earlier, state)
     chat = _chat(body, earlier)
-    image = first_image(chat.messages)
+    media = first_media(chat.messages)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, 1, request, image))
-        stream, fetched = await state.begun(lambda go_on: _stream(body, chat, model, state, go_on), request, image)
+        model = await held.enter_async_context(state.model(body.model, 1, request, media))
+        stream, fetched = await state.begun(lambda go_on: _stream(body, chat, model, state, go_on), request, media)
         answer = _Answer(body, earlier, stream, ResponseObject(body, model.name), model, state, fetched)
         if body.stream:
             return streaming(answer.events(), held.pop_all().aclose)

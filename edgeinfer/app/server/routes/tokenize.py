@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
-from edgeinfer.app.server.message_contents import first_image, messages_of
+from edgeinfer.app.server.message_contents import first_media, messages_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import (
     ChatMessage,
@@ -109,8 +109,8 @@ async def tokenizer_info(request: Request) -> Record:
 async def apply_template(body: TemplateRequest, request: Request) -> Record:
     """Render a conversation as a prompt with the chat template."""
     state = server_state(request)
-    image = first_image(body.messages)
-    async with state.model(body.model, 0, request, image) as model:
+    media = first_media(body.messages)
+    async with state.model(body.model, 0, request, media) as model:
         prompts = model.llm.prompts
         tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
         variables = template_variables(body, state.defaults_of(model))
@@ -120,4 +120,4 @@ async def apply_template(body: TemplateRequest, request: Request) -> Record:
             messages = messages_of(body.messages, state.images(go_on))
             return prompts.render(messages, tools, variables, begins_answer=begins)
 
-        return {"prompt": await state.begun(rendered, request, image)}
+        return {"prompt": await state.begun(rendered, request, media)}

@@ -17,9 +17,9 @@ from edgeinfer.app.chat.commands import COMMANDS
 from edgeinfer.app.plain_text import counted
 from edgeinfer.app.sessions.chat import BranchPlace
 from edgeinfer.app.sessions.kept_images import KeptImage
-from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage
+from edgeinfer.app.sessions.records import Attachment, Figures, KeptMedium, KeptMessage
+from edgeinfer.app.tui.actions.picturing import PicturingActions
 from edgeinfer.app.tui.engine_messages import ImagesRead, PromptRead
-from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import shown_keys
 from edgeinfer.app.tui.widgets.chat_bars import MeterFigures
 from edgeinfer.app.tui.widgets.entries import WRITING, AnswerEntry, ChatEntry, QuestionEntry
@@ -66,7 +66,7 @@ BETWEEN_S = 0.5
 NO_MODEL = "No model is open. Ctrl+L shows the models that are here and fetches others."
 
 
-class ShowingActions(ChatParts):
+class ShowingActions(PicturingActions):
     """Mixin of the chat screen: displays the branch, the title, the context and the meters."""
 
     _named_prompt: tuple[str, str] | None = None
@@ -74,7 +74,7 @@ class ShowingActions(ChatParts):
 
     def question_entry(self, message: KeptMessage) -> QuestionEntry:
         """Build the transcript entry of a question."""
-        return QuestionEntry(message.number, message.text, message.attachments, self.image_tokens)
+        return QuestionEntry(message.number, message.text, message.attachments, self.medium_tokens, self.previews)
 
     def image_tokens(self, image: KeptImage) -> int | None:
         """The tokens of an image, or None while no model is open that reads images. Callable from any thread."""
@@ -83,6 +83,18 @@ class ShowingActions(ChatParts):
             return None
         try:
             return model.prompts.n_image_tokens(image.part)
+        except EdgeInferError:  # told when it is sent
+            return None
+
+    def medium_tokens(self, medium: KeptMedium) -> int | None:
+        """The tokens of an image or a sound, or None while no model is open that reads it. Callable from any thread."""
+        if isinstance(medium, KeptImage):
+            return self.image_tokens(medium)
+        model = self.state.model
+        if model is None or not model.info.reads_sound or isinstance(medium.part, bytes):
+            return None
+        try:
+            return model.prompts.n_sound_tokens(medium.part)
         except EdgeInferError:  # told when it is sent
             return None
 
@@ -203,13 +215,14 @@ class ShowingActions(ChatParts):
         self.show_meters(replace(self.metered, prompt=progress))
 
     def on_images_read(self, event: ImagesRead) -> None:
-        """Say under the answer which part of the images is being read, until the prompt is."""
+        """Say under the answer which part of the images and sounds is being read, until the prompt is."""
         event.stop()
         writing = self.writing
         widget = None if writing is None or writing.job != event.job else self.transcript.answer(writing.message)
         if widget is not None:
             place = f" {event.done + 1}/{event.total}" if event.total > 1 else ""
-            widget.show_doing(f"reading the image{place}; Escape stops" if event.done < event.total else WRITING)
+            kind = "sound" if event.is_sound else "image"
+            widget.show_doing(f"reading the {kind}{place}; Escape stops" if event.done < event.total else WRITING)
 
     def meter_answer(self) -> None:
         """Show the figures of the running request."""

@@ -21,7 +21,6 @@ from edgeinfer.app.tui.engine_messages import (
     ModelOpening,
     OpenModelJob,
 )
-from edgeinfer.app.tui.widgets.entries import QuestionEntry
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -100,9 +99,7 @@ class Switching(ShowingActions):
     def recount(self) -> None:
         """Count the tokens of the draft and of images again, for another model."""
         self.composer.recount()
-        for entry in self.transcript.entries:
-            if isinstance(entry, QuestionEntry):
-                entry.recount()
+        self.redraw_previews()
 
     def give_modules(self, model: EngineModel) -> None:
         """Give a model that was opened the modules of this run."""
@@ -196,6 +193,8 @@ class Switching(ShowingActions):
         theme = self.state.tuning.settings.face.theme
         if "theme" in changed.names and theme in self.app.available_themes:
             self.app.theme = theme
+        if "previews" in changed.names:
+            self.redraw_previews()
         if changed.needs_reload:
             self.tell("the model is opened again with the new settings")
             self.open_model()

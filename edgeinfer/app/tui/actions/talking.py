@@ -5,6 +5,7 @@ In: keys and commands. Out: changed settings, notices, summaries. Nothing is cut
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,23 +24,30 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.settings import find_option
 
 if TYPE_CHECKING:
+    from edgeinfer.app.sessions.records import Attachment
     from edgeinfer.app.tui.engine import EngineModel
     from edgeinfer.app.tui.screens.personas import ChosenPersona
+    from edgeinfer.engine.model_info import ModelInfo
 
 
-def reads_no_images(name: str) -> str:
-    """Why a model cannot be sent an image, and what would work."""
+def why_unread(model: ModelInfo, attachments: Sequence[Attachment]) -> str | None:
+    """Why a model cannot be sent images or sounds that are attached, and what would work; None if it can."""
+    is_blind = any(one.image for one in attachments) and not model.reads_images
+    is_deaf = any(one.sound for one in attachments) and not model.reads_sound
+    if not is_blind and not is_deaf:
+        return None
+    kind = "images" if is_blind else "sound"
     return (
-        f"{name}, as it was opened, reads no images: that takes its projector file (mmproj-….gguf) beside it or in the "
-        "setting mmproj, and the cpu. /model opens another one"
+        f"{model.name}, as it was opened, reads no {kind}: that takes its projector file (mmproj-….gguf) beside it or "
+        "in the setting mmproj, and the cpu. /model opens another one"
     )
 
 
 class Talking(Switching, AnsweringActions):
     """Mixin of the chat screen: system prompt, settings, attachments, compaction."""
 
-    _told_blind = False
-    """Whether it was said that the model cannot read the draft's images."""
+    _told_unread: str | None = None
+    """Why the model cannot read the draft's images or sounds, if it was said."""
 
     @property
     def system_prompt(self) -> str | None:
@@ -91,6 +99,8 @@ class Talking(Switching, AnsweringActions):
         shown = find_option(name).unset if value in (None, ()) else value
         later = text and needs_reload(name)
         self.look_at_context()
+        if text and name == "previews":
+            self.redraw_previews()
         return f"{name}: {shown}{', once the model is reloaded with /model' if later else ''}"
 
     def change_modules(self, argument: str) -> str:
@@ -134,23 +144,21 @@ class Talking(Switching, AnsweringActions):
         self.app.call_from_thread(self.app.push_screen, ViewerScreen("the prompt as the model is given it", text))
 
     async def action_attach(self, argument: str = "") -> None:
-        """Attach text files, images or folders: /attach PATH."""
+        """Attach text files, images, sounds or folders: /attach PATH."""
         if not argument:
-            self.tell("which file, image or folder? /attach PATH, or @PATH in the text")
+            self.tell("which file, image, sound or folder? /attach PATH, or @PATH in the text")
             return
         for path in given_paths(argument, Path.cwd()) or [Path(argument)]:
             self.composer.attach(path)
 
     def on_composer_edited(self, event: Composer.Edited) -> None:
-        """The draft has changed: recount the context, and say it if the model cannot read its images."""
+        """The draft has changed: recount the context, and say it if the model cannot read its images or sounds."""
         self.look_at_context()
         model = self.state.model
-        has_images = any(attachment.image for attachment in event.attachments)
-        is_blind = has_images and model is not None and not model.info.reads_images
-        if is_blind and not self._told_blind:
-            assert model is not None
-            self.tell(reads_no_images(model.info.name))
-        self._told_blind = is_blind
+        unread = None if model is None else why_unread(model.info, event.attachments)
+        if unread is not None and unread != self._told_unread:
+            self.tell(unread)
+        self._told_unread = unread
 
     async def action_compact(self, argument: str = "") -> None:
         """Have the model summarise the oldest messages; the current branch is kept."""

@@ -17,7 +17,7 @@ from edgeinfer.app.chat.commands import COMMANDS, find, slash_commands
 from edgeinfer.app.chat.enclosures import Countable, MessageDraft
 from edgeinfer.app.chat.input_history import InputHistory, history_path
 from edgeinfer.app.tui.actions.copying import Copying
-from edgeinfer.app.tui.actions.talking import Talking, reads_no_images
+from edgeinfer.app.tui.actions.talking import Talking, why_unread
 from edgeinfer.app.tui.engine_messages import Notified
 from edgeinfer.app.tui.keys import action_of, bindings
 from edgeinfer.app.tui.widgets.chat_bars import ContextBar, Meters, TitleBar, UnsavedBanner
@@ -56,6 +56,7 @@ class ChatScreen(Talking, Copying):
 
     async def on_mount(self) -> None:
         """Carry out the command line before any key arrives; the engine begins after the first draw."""
+        self.begin_picturing()
         self.show_title()
         self.state.autosave.failed = self.tell_unsaved
         self.open_model()
@@ -131,7 +132,7 @@ class ChatScreen(Talking, Copying):
         self.app.exit(0)
 
     def count_tokens(self, text: Countable) -> int | None:
-        """The number of tokens of a text or an image; None while no model is open, or if it reads no images.
+        """The number of tokens of a text, an image or a sound; None while no model is open that reads it.
 
         Called from threads.
         """
@@ -139,7 +140,7 @@ class ChatScreen(Talking, Copying):
         if model is None:
             return None
         if not isinstance(text, str):
-            return self.image_tokens(text)
+            return self.medium_tokens(text)
         return len(model.tokenize(text, add_special=False, parse_special=False))
 
     def why_unfit(self, draft: MessageDraft) -> str | None:
@@ -150,8 +151,8 @@ class ChatScreen(Talking, Copying):
         model = self.state.model
         if model is None:
             return None
-        if any(attachment.image for attachment in draft.attachments) and not model.info.reads_images:
-            return reads_no_images(model.info.name)
+        if unread := why_unread(model.info, draft.attachments):
+            return unread
         system = [message for message in self.chat.prompt() if message.role == "system"]
         names = [attachment.name for attachment in draft.attachments]
         try:

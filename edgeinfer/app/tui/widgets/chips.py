@@ -48,7 +48,7 @@ class Chips(Static, can_focus=True):
         Binding("left", "choose(-1)", "Previous", id="chips.previous", show=False),
         Binding("right", "choose(1)", "Next", id="chips.next", show=False),
         Binding("delete,backspace,ctrl+x", "drop", "Remove", id="chips.remove"),
-        Binding("enter", "unpack", "Into the text", id="chips.unpack", show=False),
+        Binding("enter", "unpack", "Into the text, or show", id="chips.unpack", show=False),
     ]
 
     class Changed(Message):
@@ -65,6 +65,13 @@ class Chips(Static, can_focus=True):
             super().__init__()
             self.text = text
 
+    class Viewed(Message):
+        """An attached image should be shown alone."""
+
+        def __init__(self, attachment: Attachment) -> None:
+            super().__init__()
+            self.attachment = attachment
+
     class Left(Message):
         """The last chip was removed, so the focus must move elsewhere."""
 
@@ -80,7 +87,7 @@ class Chips(Static, can_focus=True):
             self.named: list[Path] = []  # all paths mentioned in the draft
 
     class Counted(Message):
-        """The token count of a text or an image, from a thread."""
+        """The token count of a text, an image or a sound, from a thread."""
 
         def __init__(self, counts: TokenCounts, text: Countable, n_tokens: int | None) -> None:
             super().__init__()
@@ -207,11 +214,13 @@ class Chips(Static, can_focus=True):
             self.remove_item(self._held.items[self._chosen])
 
     def action_unpack(self) -> None:
-        """Move the selected pasted text into the draft."""
+        """Move the selected pasted text into the draft; show the selected image alone."""
         item = self._held.items[self._chosen] if self._held.items else None
         if item is not None and item.origin == "pasted":
             self.remove_item(item)
             self.post_message(self.Unpacked(item.attachments[0].text))
+        elif item is not None and len(item.attachments) == 1 and item.attachments[0].image is not None:
+            self.post_message(self.Viewed(item.attachments[0]))
 
     def on_resize(self) -> None:
         self._draw()
@@ -291,7 +300,7 @@ class Chips(Static, can_focus=True):
         try:
             n_tokens = count_tokens(text)
         except EdgeInferError:
-            n_tokens = None  # no model is open, or it reads no images
+            n_tokens = None  # no model is open that reads it
         self.post_message(self.Counted(counts, text, n_tokens))
 
     @on(Counted)

@@ -13,29 +13,20 @@ from rich.text import Text
 from textual.strip import Strip
 
 from edgeinfer.app.plain_text import counted
-from edgeinfer.app.sessions.kept_images import KeptImage
 from edgeinfer.app.sessions.records import Attachment, ToolRound
+from edgeinfer.app.tui.graphics.image_previews import ImagePreviews
+from edgeinfer.app.tui.text.attachments import CountMedium, attachment_line, unknown
 from edgeinfer.app.tui.text.calls import CallLines
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
 from edgeinfer.app.tui.text.markdown import Fence, fences_of
 from edgeinfer.app.tui.text.neutral import NeutralStream, neutral
-from edgeinfer.app.tui.text.previews import n_preview_lines, preview_lines
 from edgeinfer.app.tui.text.thinking import Section, may_begin_thought, sections_of
-from edgeinfer.text_values import size_text
 
 FIRST_ESTIMATE = 3
 FOLDED_LINES, SHOWN_LINES = 24, 16
 WRITING = "…"
 TINTS = ("green", "yellow", "cyan", "magenta", "blue", "red")
-
-
-CountImage = Callable[[KeptImage], int | None]
-
-
-def unknown(image: KeptImage) -> int | None:
-    """No model is there that could count."""
-    return None
 
 
 class ChatEntry:
@@ -67,6 +58,12 @@ class ChatEntry:
     def toggle(self) -> None:
         """Toggle folding."""
         self.fold(is_folded=not self.is_folded)
+
+    def click(self, line: int) -> bool:
+        """A line was clicked: fold or unfold what it announces. Returns whether its lines have changed."""
+        if line in self.fold_lines:
+            self.toggle()
+        return line in self.fold_lines
 
     @property
     def is_drawn(self) -> bool:
@@ -121,12 +118,19 @@ class QuestionEntry(ChatEntry):
     """The transcript entry of a question."""
 
     def __init__(
-        self, number: int, text: str, attachments: Sequence[Attachment] = (), count: CountImage = unknown
+        self,
+        number: int,
+        text: str,
+        attachments: Sequence[Attachment] = (),
+        count: CountMedium = unknown,
+        previews: ImagePreviews | None = None,
     ) -> None:
-        """`count`: counts the tokens of an image, if the open model reads images."""
+        """`count`: counts the tokens of images and sounds; `previews`: how images are drawn."""
         super().__init__(number)
         self.source = text
         self._count = count
+        self._previews = previews or ImagePreviews()
+        self._images: dict[int, Attachment] = {}  # by the lines of their previews
         self._attachments = tuple(attachments)
         self._is_open = False
         self._is_long = False
@@ -145,13 +149,16 @@ class QuestionEntry(ChatEntry):
             self.alter()
 
     def estimate(self, width: int) -> int:
-        previews = sum(n_preview_lines(one.image.preview) for one in self._attachments if one.image is not None)
+        previews = sum(self._previews.n_lines(one.image) for one in self._attachments if one.image is not None)
         return min(FOLDED_LINES, estimated_lines(self.source, width)) + 1 + len(self._attachments) + previews
 
     def draw(self, drawer: Drawer) -> list[Strip]:
-        lines = self.sibling_lines(drawer)
+        lines, self._images = self.sibling_lines(drawer), {}
         for attachment in self._attachments:
-            lines += self._attached(attachment, drawer)
+            preview = [] if attachment.image is None else self._previews.lines(attachment.image, drawer)
+            self._images.update((len(lines) + place, attachment) for place in range(len(preview)))
+            said = attachment_line(attachment, self._count)
+            lines += [*preview, *drawer.plain(said, drawer.palette.muted)]
         text = drawer.plain(neutral(self.source).rstrip("\n")) if self.source.strip() else []
         self._is_long = len(text) > FOLDED_LINES
         self.fold_lines = ()
@@ -161,21 +168,15 @@ class QuestionEntry(ChatEntry):
             text = [*text[:SHOWN_LINES], *drawer.plain(more, drawer.palette.muted)]
         return [*lines, *text]
 
-    def recount(self) -> None:
-        """Another model is open: the tokens of images may be others."""
-        if any(attachment.image is not None for attachment in self._attachments):
-            self.alter()
+    def click(self, line: int) -> bool:
+        if line in self._images:
+            self._previews.view(self._images[line])
+        return super().click(line)
 
-    def _attached(self, attachment: Attachment, drawer: Drawer) -> list[Strip]:
-        """What is shown of an attachment: its name and size, of an image also a preview."""
-        image, size = attachment.image, size_text(attachment.n_bytes)
-        if image is None:
-            return drawer.plain(f"attached: {neutral(attachment.name)}, {size}", drawer.palette.muted)
-        preview = preview_lines(image.preview, drawer.width) if drawer.palette.has_colour else []
-        n_tokens = self._count(image)
-        tokens = "" if n_tokens is None else f", {counted(n_tokens, 'token')}"
-        said = f"image: {neutral(attachment.name)}, {image.pixels_text}, {size}{tokens}"
-        return [*preview, *drawer.plain(said, drawer.palette.muted)]
+    def redraw_media(self) -> None:
+        """Previews may look different now, or the tokens of images and sounds be others, as another model is open."""
+        if any(attachment.medium is not None for attachment in self._attachments):
+            self.alter()
 
 
 class AnswerEntry(ChatEntry):

@@ -1,4 +1,4 @@
-"""What becomes of pastes that are not simply inserted: long texts and dropped images become attachments.
+"""What becomes of pastes that are not simply inserted: long texts and dropped images and sounds become attachments.
 
 In: messages of the draft. Out: attachments, or the pasted text itself if it is pasted again.
 """
@@ -30,7 +30,7 @@ class Pasting(Sending):
 
     @on(DraftInput.FilePaste)
     def _take_file_paste(self, paste: DraftInput.FilePaste) -> None:
-        """Attach dropped images; those that are attached already are wanted as a path in the text."""
+        """Attach dropped images and sounds; those that are attached already are wanted as a path in the text."""
         paste.stop()
         missing = [path for path in paste.paths if not self._chips.holds(path)]
         for path in missing:

@@ -21,7 +21,7 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Input, Static, TextArea
 
-from edgeinfer.app.chat.given_paths import given_images
+from edgeinfer.app.chat.given_paths import given_media
 from edgeinfer.app.chat.input_history import HistoryWalk, InputHistory
 from edgeinfer.app.plain_text import harmless
 
@@ -159,7 +159,7 @@ class DraftInput(Area):
             self.text = text
 
     class FilePaste(Message):
-        """A paste that names images, as terminals do for files that are dropped on them."""
+        """A paste that names images or sounds, as terminals do for files that are dropped on them."""
 
         def __init__(self, text: str, paths: Sequence[Path]) -> None:
             super().__init__()
@@ -232,12 +232,12 @@ class DraftInput(Area):
     def take_paste(self, text: str) -> None:
         """Insert pasted text without control characters.
 
-        A long paste is posted as `LongPaste` instead, and one that names images as `FilePaste`.
+        A long paste is posted as `LongPaste` instead, and one that names images or sounds as `FilePaste`.
         """
         if self.read_only:
             return
         text = plain(text)
-        if paths := given_images(text, self._base):
+        if paths := given_media(text, self._base):
             self.post_message(self.FilePaste(text, paths))
         elif len(text) > LONG_PASTE_CHARACTERS:
             self.post_message(self.LongPaste(text))

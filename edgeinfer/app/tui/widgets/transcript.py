@@ -354,8 +354,7 @@ class Transcript(ScrollView):
             self.follow()
         elif self.text_selection is None and self.scroll_offset.y + y < self._heights.total:
             place, offset = self._heights.at(self.scroll_offset.y + y)
-            if offset in self._entries[place].fold_lines:
-                self._entries[place].toggle()
+            if self._entries[place].click(offset):
                 self.draw()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:

@@ -22,6 +22,7 @@ from textual.color import Color, ColorParseError
 from textual.selection import Selection
 from textual.strip import Strip
 
+from edgeinfer.app.tui.graphics.kitty import PLACEHOLDER
 from edgeinfer.app.tui.text.drawing import Palette
 
 EDGE = "▌ "
@@ -176,7 +177,7 @@ def highlighted(strip: Strip, selection: Selection, line: int, style: Style) -> 
 def extracted(selection: Selection, n_lines: int, text_of: Callable[[int], str]) -> str:
     """The selected text. `text_of(line)` returns a line; called only for selected lines.
 
-    The common left margin is removed, because edges and margins are not part of the text.
+    The common left margin is removed, because edges and margins are not part of the text, nor are pictures.
     """
     first = 0 if selection.start is None else max(0, selection.start.y)
     last = n_lines - 1 if selection.end is None else min(n_lines - 1, selection.end.y)
@@ -185,6 +186,7 @@ def extracted(selection: Selection, n_lines: int, text_of: Callable[[int], str])
         text, span = text_of(line), selection.get_span(line)
         if span is not None:
             begin, end = span[0], len(text) if span[1] < 0 else span[1]
+            text = text if PLACEHOLDER not in text else ""
             taken.append((" " * begin + text[begin:end]).rstrip())
     margin = min((len(text) - len(text.lstrip()) for text in taken if text), default=0)
     return "\n".join(text[margin:] for text in taken)

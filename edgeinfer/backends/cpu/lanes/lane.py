@@ -156,6 +156,7 @@ class CpuLane:
             scales=True,
             budgets=self._summaries is not None,
             turning=self._turner,
+            scratch=self if self._spec.scratch else None,
         )
 
     @property
@@ -345,6 +346,11 @@ class CpuLane:
     def lent_kv(self) -> CpuKV:
         """Its pools, for another lane to read."""
         return self._kv.lent()
+
+    def give_back(self) -> None:
+        """As `capabilities.Scratch`."""
+        self._buffers.give_back()
+        self._kv.give_back()
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values from slots to slots in all layers."""

@@ -136,23 +136,20 @@ class CpuLowering:
         for call, following in pairwise(multiplying):
             call.arguments["next"] = address(following.arguments)
         return (
-            [(op, [self._placed(call) for call in calls]) for op, calls in found]
-            if self.buffers.layout.places
-            else found
+            [(op, [self._placed(call) for call in calls]) for op, calls in found] if self.buffers.any_shared else found
         )
 
     def _placed(self, call: Call) -> Call:
-        """A call with buffers named by place if they share memory; another row width counts as another share."""
-        layout, names = self.buffers.layout, call.reads | call.writes | call.gathers
-        own = sorted({name for name in map(_buffer_of, names) if name in layout.places})
-        if not own:
-            return call
+        """A call with memory in place of buffers that share it; the rows of another buffer count as another share."""
+        buffers = self.buffers
+        found = map(buffers.shared_as, call.reads | call.writes | call.gathers)
+        own = sorted({each for each in found if each is not None})
         reads, writes, gathers = (
-            frozenset(name.replace(_buffer_of(name), layout.place(_buffer_of(name))) for name in part)
-            for part in (call.reads, call.writes, call.gathers)
+            frozenset(piece for name in names for piece in buffers.pieces(name))
+            for names in (call.reads, call.writes, call.gathers)
         )
-        sizes = sorted({name.removeprefix(layout.place(name)) for name in own})
-        return replace(call, reads=reads, writes=writes, gathers=gathers, share=f"{call.share} of{','.join(sizes)}")
+        share = f"{call.share} of{','.join(own)}" if own else call.share
+        return replace(call, reads=reads, writes=writes, gathers=gathers, share=share)
 
     def advances(self) -> list[Call]:
         """The calls that advance a state by tokens of the last pass; none for a model without states."""
@@ -203,8 +200,3 @@ class CpuLowering:
         args["width"], args["count"] = self._spec.output_width, self.buffers.count(name)
         share = f"by {self.peaks.shape[1] // PEAK_LANES} blocks"
         return Call(catalogue.FIND_PEAKS, args, frozenset({name}), frozenset({"peaks"}), share)
-
-
-def _buffer_of(name: str) -> str:
-    """The buffer behind a name that orders calls: the buffer itself, or the one whose int8 form has that name."""
-    return name.removesuffix(" int8")

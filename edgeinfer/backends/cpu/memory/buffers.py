@@ -13,12 +13,16 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout.padding import LANES, BufferLayout, PaddedHeads, heads_of, padded
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES, read_records
+from edgeinfer.backends.cpu.memory.packed_buffers import PackedBuffers
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Rows, Weight
 from edgeinfer.graph.step import Floats
-from edgeinfer.jit.memory import address, aligned
+from edgeinfer.jit.memory import address, aligned, give_back
 from edgeinfer.models.gguf import GGUFFile
+
+INT8 = " int8"
+"""Follows the name of a buffer in that of its int8 form."""
 
 
 class CpuBuffers:
@@ -39,11 +43,8 @@ class CpuBuffers:
         self.heads, self.layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
         self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
         self._adapters = {buffer.name: buffer.adapter for buffer in spec.buffers if buffer.adapter is not None}
-        memory = {name: aligned((size,), np.uint8) for name, size in self.layout.float_bytes.items()}
-        self.arrays: dict[str, Floats] = {
-            buffer.name: _rows(memory[self.layout.place(buffer.name)], self.layout.shape(buffer.name))
-            for buffer in spec.buffers
-        }
+        self._packed, self._memory = PackedBuffers.of(spec, self.layout), aligned((0,), np.uint8)
+        self.arrays: dict[str, Floats] = self._allocated()
         self._rounded: dict[str, NDArray[np.uint8]] = {}
         self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, with a copy for each worker
         self._vectors: dict[tuple[Weight, int], Floats] = {}
@@ -52,10 +53,46 @@ class CpuBuffers:
         self._ones: dict[tuple[int | PaddedHeads, int], Floats] = {}
         self.zeros: Floats = aligned((2 * LANES,), np.float32)
 
+    def _allocated(self) -> dict[str, Floats]:
+        """The rows of all buffers, float32[most rows, padded width] each, some of which share memory."""
+        packed, names = self._packed, [buffer.name for buffer in self._spec.buffers]
+        if packed is not None:
+            self._memory = memory = aligned((packed.n_bytes,), np.uint8)
+            return {name: _rows(memory[packed.ranges[name].start :], self.layout.shape(name)) for name in names}
+        memories = {name: aligned((size,), np.uint8) for name, size in self.layout.float_bytes.items()}
+        return {name: _rows(memories[self.layout.place(name)], self.layout.shape(name)) for name in names}
+
     @property
     def resident_bytes(self) -> int:
         """Bytes of buffers and their int8 forms."""
-        return sum(self.layout.float_bytes.values()) + sum(array.nbytes for array in self._rounded.values())
+        packed, rounded = self._packed, sum(array.nbytes for array in self._rounded.values())
+        return rounded + (sum(self.layout.float_bytes.values()) if packed is None else packed.n_bytes)
+
+    def give_back(self) -> None:
+        """Give the memory of buffers that share it back to the system until it is written again."""
+        give_back(self._memory)
+
+    def pieces(self, name: str) -> frozenset[str]:
+        """Names of the memory behind the name of a buffer, or of its int8 form ("… int8"), as calls have them.
+
+        Names that are neither stay as they are.
+        """
+        buffer = name.removesuffix(INT8)
+        if self._packed is not None and buffer == name and name in self._rows:
+            return self._packed.pieces(name)
+        return frozenset({self.layout.place(buffer) + name.removeprefix(buffer)})
+
+    @property
+    def any_shared(self) -> bool:
+        """Whether some buffers share memory."""
+        return self._packed is not None or bool(self.layout.places)
+
+    def shared_as(self, name: str) -> str | None:
+        """What tells a buffer, or its int8 form, from the others in the same memory; None if it has its own."""
+        buffer = name.removesuffix(INT8)
+        if self._packed is not None and buffer == name and name in self._rows:
+            return name if self._packed.shares(name) else None
+        return buffer.removeprefix(self.layout.place(buffer)) if buffer in self.layout.places else None
 
     def at(self, name: str) -> tuple[int, int]:
         """Address of a buffer and bytes between its rows."""

@@ -50,6 +50,7 @@ class PassInputs:
         for op, out in self._hidden:
             assert batch.hidden is not None
             out[: len(batch.hidden), : op.width] = batch.hidden[:, op.first : op.first + op.width]
+            out[: len(batch.hidden), op.width :] = 0  # the memory may be that of other buffers too
         for part, out in self._deep if deep else ():
             part.fill(batch, out[: len(batch.tokens), : part.width])
 

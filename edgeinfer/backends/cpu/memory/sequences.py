@@ -24,7 +24,7 @@ from edgeinfer.backends.cpu.memory.filed_pages import FiledPages, kv_file_bytes
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import LayerState, PagedKV
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
-from edgeinfer.jit.memory import address, aligned
+from edgeinfer.jit.memory import address, aligned, give_back
 
 N_SET = (STATE_STEP.names or ()).index("parents") + 1
 """Fields of STATE_STEP that every pass sets: the first ones."""
@@ -102,6 +102,12 @@ class CpuKV:
         twin.pools, twin._whole, twin.windows, twin._is_lent = list(self.pools), [], None, True
         twin.summaries = list(self.summaries)
         return twin
+
+    def give_back(self) -> None:
+        """Give the memory of pages back to the system until they are written again; nothing may be cached."""
+        for pool in self.pools:
+            for bank in (*pool.keys, *pool.values):
+                give_back(bank.reshape(-1))
 
     def close(self) -> None:
         """Free the memory."""

@@ -15,6 +15,7 @@ from edgeinfer.app.cli import main
 from edgeinfer.models.store import ModelStore
 from edgeinfer.text_values import size_text
 from tests.golden.goldens import DATA
+from tests.joined_models import together
 
 MODEL, PROJECTOR = DATA / "vision" / "idefics3.gguf", DATA / "vision" / "mmproj-idefics3.gguf"
 SIZE = size_text(PROJECTOR.stat().st_size)
@@ -55,6 +56,23 @@ def test_a_projector_that_cannot_be_used_says_why(models: Path) -> None:
     assert found.text.startswith(f"not with mmproj-idefics3.gguf ({SIZE}): the projector's type is 'unknown3'")
 
 
+def test_a_projector_in_the_models_own_file_is_described(tmp_path: Path) -> None:
+    path = together(tmp_path / "gemma.gguf")
+    found = own_projector(path)
+    assert found is not None
+    assert (found.path, found.kind, found.reads_images) == (path, "gemma3", True)
+    assert 0 < found.nbytes < path.stat().st_size
+    assert found.text == f"with the projector in its own file (gemma3, {size_text(found.nbytes)})"
+    assert own_projector(Path(shutil.copy(DATA / "vision" / "gemma3.gguf", tmp_path))) is None
+
+
+def test_one_in_the_models_own_file_that_cannot_be_used_says_why(tmp_path: Path) -> None:
+    found = own_projector(together(tmp_path / "gemma.gguf", rows=100))
+    assert found is not None
+    assert not found.reads_images
+    assert found.text.startswith("not with the projector in its own file (gemma3, ")
+
+
 def test_lists_mark_models_that_read_images(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed = json.loads(printed(capsys, "models", "--json"))["models"]
     assert {model["name"]: model["reads_images"] for model in listed} == {"blind": False, "idefics3": True}
@@ -88,3 +106,13 @@ def test_their_details_name_the_projector(models: Path) -> None:
         (entry,) = [entry for entry in catalogue.entries() if entry.name == "idefics3"]
         lines = detail_lines(entry, catalogue.forecast(entry, 256))
     assert f"reads images with mmproj-idefics3.gguf (idefics3, {SIZE})" in lines
+
+
+def test_a_model_that_hears_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    sounds = DATA / "sounds"
+    for name, new in (("qwen2a.gguf", "hearing.gguf"), ("mmproj-qwen2a.gguf", "mmproj-hearing.gguf")):
+        shutil.copy(sounds / name, tmp_path / new)
+    path = str(tmp_path / "hearing.gguf")
+    record = json.loads(printed(capsys, "show", path, "--json"))
+    assert (record["reads_images"], record["reads_sound"]) == (False, True)
+    assert any(line.startswith("reads sound") for line in printed(capsys, "show", path).splitlines())

@@ -43,7 +43,7 @@ def test_latin_1_is_read_with_a_notice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"\x7fELF\0\0\0", bytes(range(1, 32)) * 30])
 def test_binary_files_are_refused_by_name(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.png").write_bytes(data)
-    with pytest.raises(EdgeInferError, match=r"a\.png is not text; only text files and images can be attached"):
+    with pytest.raises(EdgeInferError, match=r"a\.png is not text; only text files, images and sounds can be attached"):
         attach(tmp_path / "a.png", tmp_path)
 
 

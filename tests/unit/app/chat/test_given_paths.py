@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.chat.given_paths import given_images, given_paths
+from edgeinfer.app.chat.given_paths import given_media, given_paths
 from tests.pictures import picture_file
 
 
@@ -35,16 +35,16 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_images_are_found(folder: Path, text: str, names: list[str]) -> None:
-    assert given_images(text.replace("{folder}", str(folder)), folder) == [folder / name for name in names]
+    assert given_media(text.replace("{folder}", str(folder)), folder) == [folder / name for name in names]
 
 
 @pytest.mark.parametrize(
     "text", ["", "what is a.png", "gone.png", "a.png gone.png", "notes.txt", "'a.png", "file://elsewhere/a.png", "\0"]
 )
 def test_anything_else_is_text(folder: Path, text: str) -> None:
-    assert given_images(text, folder) == []
+    assert given_media(text, folder) == []
 
 
 def test_other_files_are_paths_and_no_images(folder: Path) -> None:
     assert given_paths("notes.txt a.png", folder) == [folder / "notes.txt", folder / "a.png"]
-    assert given_images("notes.txt a.png", folder) == []
+    assert given_media("notes.txt a.png", folder) == []

@@ -17,6 +17,7 @@ import pytest
 import edgeinfer
 from edgeinfer import Image
 from edgeinfer.errors import BadImage, BadSetting
+from edgeinfer.models.images.resizing import resized
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "I", "F", "I;16")
@@ -55,6 +56,11 @@ def test_a_file_is_upright_and_its_size_is_known_before(form: str, orientation: 
     assert (image.format, image.name, image.data) == (form, "image", data)
     assert image.size == upright.shape[1::-1]
     assert np.array_equal(image.pixels(), upright)
+    source = image.source()
+    assert source.shape == upright.shape
+    for rows in (slice(3, 11), slice(0, 1), slice(len(upright) - 2, len(upright) + 5), slice(4, 4)):
+        assert np.array_equal(source[rows], upright[rows])
+    assert np.array_equal(resized(source, (9, 7), "bicubic"), resized(upright, (9, 7), "bicubic"))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -159,12 +165,20 @@ def test_arrays_of_one_and_four_channels() -> None:
         ),
         (PIL.Image.new("1", (10_000, 10_000)), "100 million"),
         (7, "int is no image: give a path, bytes"),
+        ("https://a.org/b.png", "https://a.org/b.png is an address, and nothing is fetched; give a path"),
+        (f"data:image/png;base64,{'A' * 10_000}", "data:image/png;base64,A{38} is an address"),
         (None, "NoneType is no image"),
     ],
 )
 def test_what_is_no_image_is_refused(value: object, told: str) -> None:
     with pytest.raises(BadImage, match=told):
         Image.of(value)  # type: ignore[arg-type]
+
+
+def test_base64_that_is_taken_for_a_path_is_not_repeated_whole() -> None:
+    with pytest.raises(BadImage, match="cannot be read") as refused:
+        Image.of("iVBORw0KGgo" * 10_000)
+    assert len(str(refused.value)) < 200
 
 
 def test_without_pillow_files_are_refused_and_arrays_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import PIL.Image
 import pytest
 
-from edgeinfer.models.images.resizing import FilterName, centre_cropped, normalised, padded, rescaled, resized
+from edgeinfer.models.images.resizing import (
+    PIXELS_AT_ONCE,
+    FilterName,
+    Padded,
+    centre_cropped,
+    normalised,
+    padded,
+    rescaled,
+    resized,
+)
 
 SIZES = [((37, 51), (64, 64)), ((300, 200), (75, 90)), ((7, 500), (14, 63)), ((64, 64), (64, 20)), ((2, 1), (9, 9))]
 
@@ -46,6 +57,39 @@ def test_numbers_of_channels() -> None:
     assert np.allclose(normalised(pixels, mean, deviation), (pixels / 255 - mean) / deviation, atol=1e-6)
     assert np.allclose(rescaled(pixels), pixels / 255, atol=1e-7)
     assert normalised(pixels, mean, deviation).dtype == rescaled(pixels).dtype == np.float32
+
+
+class CountedRows:
+    """A source of rows of one colour that notes the most rows that are asked for at once."""
+
+    shape = (6000, 2000, 3)
+    most = 0
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        first, stop, _ = rows.indices(self.shape[0])
+        self.most = max(self.most, stop - first)
+        return np.full((stop - first, *self.shape[1:]), 7, np.uint8)
+
+
+def test_a_large_image_is_read_in_bands_of_rows() -> None:
+    source = CountedRows()
+    tracemalloc.start()
+    small = resized(source, (300, 100), "lanczos")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (small == 7).all()
+    assert source.most * source.shape[1] <= PIXELS_AT_ONCE
+    assert peak < np.prod(source.shape) / 2
+
+
+def test_bands_of_a_canvas_are_those_of_the_whole() -> None:
+    pixels = picture(7, 5)
+    for centred in (False, True):
+        canvas = Padded(pixels, (12, 9), (1, 2, 3), centred)
+        whole = padded(pixels, (12, 9), (1, 2, 3), centred=centred)
+        assert canvas.shape == whole.shape
+        assert np.array_equal(np.concatenate([canvas[first : first + 5] for first in range(0, 12, 5)]), whole)
+        assert np.array_equal(resized(canvas, (5, 4), "bicubic"), resized(whole, (5, 4), "bicubic"))
 
 
 def test_the_middle_is_cut_out_and_filled_up() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.projector_file import encoder_of
+from edgeinfer.models.projector_file import encoders_of
 from tests.golden.goldens import DATA
 from tests.unit.models.headers import keyed
 
@@ -29,7 +29,7 @@ def test_every_key_with_odd_values(path: Path, tmp_path: Path) -> None:
             for value in VALUES:
                 metadata = keyed(tmp_path, "clip", values | {key: value})
                 try:
-                    encoder = encoder_of(metadata, file.tensors)
+                    encoder = encoders_of(metadata, file.tensors).of_images
                     for size in SIZES:
                         for tile in encoder.plan(size).tiles:
                             assert tile.n_rows > 0

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.models.projector_file import open_projector
 from edgeinfer.scheduling.cost.images import EncoderWork
 from edgeinfer.scheduling.cost.work import work_of
@@ -52,3 +54,21 @@ def test_what_need_not_be_exact_has_rates_of_its_own() -> None:
         shapes = {each.shape for each in work_of(trunk, projector.file.tensors).stages if each.shape.attention}
     assert {product.form for shape in shapes for product in shape.products} == {"F32 high"}
     assert [shape.attention is not None and shape.attention.whole for shape in shapes] == [True, True]  # the last norms
+
+
+@pytest.mark.parametrize("size", [(120, 200), (200, 120), (600, 90)])
+def test_windows_are_counted_as_they_are_read(size: tuple[int, int]) -> None:
+    """Of the layers of Qwen2.5-VL only some attend to all patches; the others to their windows, smaller at edges."""
+    with open_projector(DATA / "vision" / "mmproj-qwen25vl.gguf") as projector:
+        encoder = projector.encoder
+        plan = encoder.plan(size)
+        (tile,), (given,) = plan.tiles, encoder.tiles(np.zeros((*size, 3), np.uint8), plan)
+        work = EncoderWork.of(encoder, projector.file.tensors)
+        ops = [op for op in encoder.trunk.ops() if isinstance(op, Attention)]
+        n_patches = tile.grid[0] * tile.grid[1]
+        n_seen = {True: int((given.spans[:, 1] - given.spans[:, 0] + 1).sum()), False: n_patches**2}
+        attended = sum(op.heads * (op.key_width + op.value_width) * n_seen[op.spans] for op in ops)
+        assert n_seen[True] < n_seen[False]
+        assert {op.spans for op in ops} == {True, False}
+        products = n_patches * work.trunk.n_weights + tile.n_rows * work.projection.n_weights
+        assert work.seconds(SLOW, plan) == pytest.approx((products + attended) / MADDS, rel=1e-3)

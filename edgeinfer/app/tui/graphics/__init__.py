@@ -1,0 +1,1 @@
+"""Pictures in pixels: which protocol the terminal draws them by, and what is written to it."""
