@@ -138,11 +138,11 @@ def write_all(several: Several, progress: ProgressLine) -> bool:
     """Write all answers, telling how many are done; return whether that was interrupted."""
     from edgeinfer.app.answer_output import stopping
 
-    n_lanes = len(several.lanes)
+    n_answers = len(several.answers)
     with stopping(several.stop) as interrupted:
         for _ in several:
-            n_over = sum(lane.stats is not None for lane in several.lanes)
-            progress(f"writing {n_lanes} answers, {counted(several.n_generated, 'token')}", n_over, n_lanes)
+            n_over = sum(answer.stats is not None for answer in several.answers)
+            progress(f"writing {n_answers} answers, {counted(several.n_generated, 'token')}", n_over, n_answers)
     progress.clear()
     return interrupted.is_set()
 
@@ -150,7 +150,7 @@ def write_all(several: Several, progress: ProgressLine) -> bool:
 def kept_notice(several: Several) -> str:
     """Which answer is kept, and why."""
     assert several.choice is not None
-    return f"answer {several.choice.number + 1} of {len(several.lanes)} is kept: {several.choice.reason}"
+    return f"answer {several.choice.number + 1} of {len(several.answers)} is kept: {several.choice.reason}"
 
 
 def several_record(several: Several, wanted: WantedAnswers) -> dict[str, object]:
@@ -164,18 +164,18 @@ def several_record(several: Several, wanted: WantedAnswers) -> dict[str, object]
         "n_generated": several.n_generated,
         "seconds": several.seconds,
         "answers": [
-            _lane_record(lane, said, early=number in choice.left)
-            for number, (lane, said) in enumerate(zip(several.lanes, choice.answers, strict=True))
+            _sample_record(answer, said, early=number in choice.left)
+            for number, (answer, said) in enumerate(zip(several.answers, choice.votes, strict=True))
         ],
     }
 
 
-def _lane_record(lane: TextStream, said: object, *, early: bool) -> dict[str, object]:
-    stats = lane.stats
+def _sample_record(answer: TextStream, said: object, *, early: bool) -> dict[str, object]:
+    stats = answer.stats
     assert stats is not None
     return {
-        "text": lane.content,
-        "reasoning": lane.reasoning,
+        "text": answer.content,
+        "reasoning": answer.reasoning,
         "vote": None if said is None else str(said),
         "n_generated": stats.n_generated,
         "finish_reason": stats.finish_reason,
@@ -191,12 +191,12 @@ def several_lines(several: Several) -> list[str]:
     choice = several.choice
     assert choice is not None
     rows = [["", "answer", "tokens", "end", "seed", "says"]]
-    for number, (lane, said) in enumerate(zip(several.lanes, choice.answers, strict=True)):
-        assert lane.stats is not None
+    for number, (answer, said) in enumerate(zip(several.answers, choice.votes, strict=True)):
+        assert answer.stats is not None
         shown = "" if said is None else harmless(str(said)).replace("\n", " ")
-        end = "not needed" if number in choice.left else lane.stats.finish_reason
+        end = "not needed" if number in choice.left else answer.stats.finish_reason
         mark = "*" if number == choice.number else ""
-        own = [str(number + 1), str(lane.stats.n_generated), end, str(lane.stats.seed)]
+        own = [str(number + 1), str(answer.stats.n_generated), end, str(answer.stats.seed)]
         rows.append([mark, *own, shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"])
     rate = several.n_generated / several.seconds if several.seconds else 0.0
     total = f"{counted(several.n_generated, 'token')} in {several.seconds:.2f} s, {rate:.1f} tok/s together"

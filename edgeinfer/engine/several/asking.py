@@ -26,10 +26,10 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.allotment import Priority
-from edgeinfer.scheduling.several.lanes import Rules
 from edgeinfer.scheduling.several.picks import PICKS
+from edgeinfer.scheduling.several.samples import Rules
 
-MOST_LANES = 64
+MOST_ANSWERS = 64
 LIKENED = 2048
 """Characters of a text that are compared with others."""
 
@@ -65,19 +65,19 @@ class SeveralAsker:
         `pick`: how: vote, weighted, shortest, first, likely, check, medoid (`scheduling.several.picks`). `answer`: what
         of a text counts for votes (`answer_forms.form_of`). `enough`: how many finished answers the pick is content
         with; 0: as it says itself. `confidence`: votes also stop once the leader is that likely to stay ahead. `check`:
-        whether an answer is right, for the pick check; runs in a thread. `most_tokens`, `most_s`: limits of all lanes
-        together, which end those that go on; 0: none. With a seed, lanes have that seed and those that follow it.
+        whether an answer is right, for the pick check; runs in a thread. `most_tokens`, `most_s`: limits of all answers
+        together, which end those that go on; 0: none. With a seed, answers have that seed and those that follow it.
         Raises as `chat`, and BadSetting.
         """
         self._pool.check_open()
         picking = self._picking(pick, answer, Rules(enough, confidence), check)
-        if not 1 <= n <= MOST_LANES:
-            raise BadSetting(f"n cannot be {n}: several answers are 1 to {MOST_LANES}")
+        if not 1 <= n <= MOST_ANSWERS:
+            raise BadSetting(f"n cannot be {n}: several answers are 1 to {MOST_ANSWERS}")
         if most_tokens < 0 or most_s < 0:
             raise BadSetting("most_tokens and most_s cannot be negative; 0 is no limit")
         if "logprobs" in picking.pick.needs:
             options.setdefault("logprobs", 0)
-        requests = self._lane_requests(prompt, n, options)
+        requests = self._requests_of(prompt, n, options)
         if n > 1 and requests[0].sampling.temperature == 0:
             raise BadSetting("with temperature 0 all answers are the same; set it above 0 (0.7, say)")
         sequences = [
@@ -106,8 +106,8 @@ class SeveralAsker:
         likeness = self._likeness if "likeness" in chosen.needs else None
         return Picking(chosen, form_of(answer), rules, check, likeness)
 
-    def _lane_requests(self, prompt: str | Messages, n: int, options: Options) -> list[Request]:
-        """The requests of the lanes, each with a seed and a constraint of its own."""
+    def _requests_of(self, prompt: str | Messages, n: int, options: Options) -> list[Request]:
+        """The requests of the answers, each with a seed and a constraint of its own."""
         seed = options.get("seed")
         seeded: list[Options] = [options if seed is None else {**options, "seed": seed + each} for each in range(n)]
         if isinstance(prompt, str):

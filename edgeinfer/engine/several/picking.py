@@ -1,20 +1,20 @@
 """Judging several answers while they are written: which are not needed any more, and which one is kept.
 
-In: streams of the lanes, a pick. Out: a `Choice`. Texts are told apart by what they say (`answer_forms`), checks run in
-a thread of their own, so that the lanes go on meanwhile. Makes no passes.
+In: streams of the answers, a pick. Out: a `Choice`. Texts are told apart by what they say (`answer_forms`), checks run
+in a thread of their own, so that the answers go on meanwhile. Makes no passes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.several.answer_forms import Form
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.scheduling.several.lanes import Lane, Pick, Rules, still_open
+from edgeinfer.scheduling.several.samples import Pick, Rules, Sample, still_open
 
 Check = Callable[[str], bool]
 """Whether an answer, its text without thoughts, is right."""
@@ -28,13 +28,13 @@ class Choice:
 
     number   its place among them, from 0 on
     reason   in words
-    answers  what each says, as votes count it; None for those that say nothing, or did not come to an end
+    votes    what each says, as votes count it; None for those that say nothing, or did not come to an end
     left     those that were ended early, because they could not be chosen any more
     """
 
     number: int
     reason: str
-    answers: tuple[Hashable, ...]
+    votes: tuple[Hashable, ...]
     left: tuple[int, ...]
 
 
@@ -42,7 +42,7 @@ class Choice:
 class Picking:
     """How one is kept. `check` and `likeness` are there if the pick needs them.
 
-    `most_tokens`, `most_s`: of all lanes together, after which those that go on are ended; 0: no limit.
+    `most_tokens`, `most_s`: of all answers together, after which those that go on are ended; 0: no limit.
     """
 
     pick: Pick
@@ -55,12 +55,12 @@ class Picking:
 
 
 class Judge:
-    """Watches the lanes of one request. Close it."""
+    """Watches the answers of one request. Close it."""
 
     def __init__(self, streams: Sequence[TextStream], picking: Picking, wake: Callable[[], None]) -> None:
         """`wake`: called when a check is done, from its thread."""
         self._streams, self._picking, self._wake = streams, picking, wake
-        self._lanes = [Lane(number) for number in range(len(streams))]
+        self._samples = [Sample(number) for number in range(len(streams))]
         self._summed = [(0, 0.0)] * len(streams)
         self._checks: dict[int, Future[bool]] = {}
         self._checker: ThreadPoolExecutor | None = None
@@ -71,37 +71,40 @@ class Judge:
     @property
     def n_unnoted_checks(self) -> int:
         """Checks that are done and were not taken into account yet."""
-        return sum(check.done() and self._lanes[number].passed is None for number, check in self._checks.items())
+        return sum(check.done() and self._samples[number].passed is None for number, check in self._checks.items())
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of all lanes so far."""
-        return sum(lane.n_tokens for lane in self._lanes)
+        """Tokens of all answers so far."""
+        return sum(sample.n_tokens for sample in self._samples)
 
-    def look(self, seconds: float) -> None:
-        """Take into account what is new after so many seconds, and end the lanes that are not needed any more."""
+    def look(self, seconds: float, ended: Collection[int]) -> None:
+        """Take into account what is new after so many seconds, and end the answers that are not needed any more.
+
+        `ended`: the answers that are over, all of whose text was taken.
+        """
         if self.choice is not None:
             return
-        self._lanes = [self._seen(lane) for lane in self._lanes]
+        self._samples = [self._seen(sample, ended) for sample in self._samples]
         self._note_checks()
         self._note_likeness()
         picking = self._picking
         is_spent = 0 < picking.most_tokens <= self.n_tokens or 0 < picking.most_s <= seconds
         if is_spent:
-            self._leave(lane.number for lane in still_open(self._lanes))
-        if self.awaits_checks and not still_open(self._lanes):
+            self._leave(sample.number for sample in still_open(self._samples))
+        if self.awaits_checks and not still_open(self._samples):
             return
-        verdict = picking.pick.verdict(self._lanes, picking.rules)
+        verdict = picking.pick.verdict(self._samples, picking.rules)
         self._leave(verdict.leave)
         if verdict.chosen is not None:
             reason = f"{verdict.reason}; the budget ended the others" if is_spent else verdict.reason
-            answers = tuple(lane.answer for lane in self._lanes)
-            self.choice = Choice(verdict.chosen, reason, answers, tuple(sorted(self._left)))
+            votes = tuple(each.answer for each in self._samples)
+            self.choice = Choice(verdict.chosen, reason, votes, tuple(sorted(self._left)))
 
     @property
     def awaits_checks(self) -> bool:
-        """Whether checks of finished lanes are under way."""
-        return any(self._lanes[number].passed is None for number in self._checks)
+        """Whether checks of finished answers are under way."""
+        return any(self._samples[number].passed is None for number in self._checks)
 
     def _leave(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -109,26 +112,26 @@ class Judge:
                 self._left.add(number)
                 self._streams[number].stop()
 
-    def _seen(self, lane: Lane) -> Lane:
-        """A lane as it is now."""
-        stream = self._streams[lane.number]
-        if lane.is_over:
-            return lane
-        stats = stream.stats
-        lane = replace(lane, n_tokens=stream.live.n_generated, logprob=self._logprob(lane.number))
+    def _seen(self, sample: Sample, ended: Collection[int]) -> Sample:
+        """A sample as it is now."""
+        if sample.is_over:
+            return sample
+        stream = self._streams[sample.number]
+        stats = stream.stats if sample.number in ended else None
+        sample = replace(sample, n_tokens=stream.live.n_generated, logprob=self._logprob(sample.number))
         if stats is None:
-            return lane
+            return sample
         is_whole = stats.finish_reason == "stop"
         answer = self._picking.form(stream.content) if is_whole else None
-        lane = replace(
-            lane, n_tokens=stats.n_generated, is_over=True, is_whole=is_whole, answer=answer, path=stream.tokens
+        sample = replace(
+            sample, n_tokens=stats.n_generated, is_over=True, is_whole=is_whole, answer=answer, path=stream.tokens
         )
         if is_whole and self._picking.check is not None:
-            self._begin_check(lane.number, stream.content)
-        return lane
+            self._begin_check(sample.number, stream.content)
+        return sample
 
     def _logprob(self, number: int) -> float:
-        """The sum of log probabilities of a lane's tokens so far; nan if they were not asked for."""
+        """The sum of log probabilities of a sample's tokens so far; nan if they were not asked for."""
         if "logprobs" not in self._picking.pick.needs:
             return math.nan
         n_before, total = self._summed[number]
@@ -147,20 +150,20 @@ class Judge:
     def _note_checks(self) -> None:
         """Take the results of checks into account. Raises what a check raised."""
         for number, check in self._checks.items():
-            if check.done() and self._lanes[number].passed is None:
-                self._lanes[number] = replace(self._lanes[number], passed=bool(check.result()))
+            if check.done() and self._samples[number].passed is None:
+                self._samples[number] = replace(self._samples[number], passed=bool(check.result()))
 
     def _note_likeness(self) -> None:
         """Compare the whole answers, once there are as many as the pick may decide with."""
         likeness, enough = self._picking.likeness, self._picking.rules.enough
-        whole = [lane for lane in self._lanes if lane.is_whole]
+        whole = [sample for sample in self._samples if sample.is_whole]
         if likeness is None or len(whole) < 2 or len(whole) == self._n_alike:
             return
-        if still_open(self._lanes) and not 0 < enough <= len(whole):
+        if still_open(self._samples) and not 0 < enough <= len(whole):
             return
         self._n_alike = len(whole)
-        for lane, value in zip(whole, likeness([self._streams[each.number].content for each in whole]), strict=True):
-            self._lanes[lane.number] = replace(lane, likeness=value)
+        for sample, value in zip(whole, likeness([self._streams[each.number].content for each in whole]), strict=True):
+            self._samples[sample.number] = replace(sample, likeness=value)
 
     def close(self) -> None:
         """End the thread of checks; one under way ends by itself."""
@@ -169,7 +172,7 @@ class Judge:
 
 
 def chosen_of(judge: Judge) -> Choice:
-    """The choice, once all lanes are over. Raises EdgeInferError if there is none."""
+    """The choice, once all answers are over. Raises EdgeInferError if there is none."""
     if judge.choice is None:
         raise EdgeInferError("nothing was chosen: the answers were ended before")
     return judge.choice

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
-from edgeinfer.scheduling.several.lanes import Lane
+from edgeinfer.scheduling.several.samples import Sample
 
 LEAST_FITTED = 6
 """Fewest paths that two distributions can be told apart from."""
@@ -20,12 +20,12 @@ ROUNDS = 20
 MOST_SHAPE = 1e3
 
 
-def different(lanes: Sequence[Lane]) -> list[Lane]:
-    """Lanes that count, one for each path: the same tokens twice are no second reason."""
-    found: dict[Hashable, Lane] = {}
-    for lane in lanes:
-        if lane.votes:
-            found.setdefault(lane.number if lane.path is None else lane.path, lane)
+def different(samples: Sequence[Sample]) -> list[Sample]:
+    """Samples that count, one for each path: the same tokens twice are no second reason."""
+    found: dict[Hashable, Sample] = {}
+    for sample in samples:
+        if sample.votes:
+            found.setdefault(sample.number if sample.path is None else sample.path, sample)
     return list(found.values())
 
 

@@ -1,6 +1,6 @@
 """Votes over what answers say: who leads, whether that can change, how sure it is.
 
-In: lanes. Out: weights by answer. Self-consistency (Wang et al., arXiv 2203.11171) takes the answer with the most
+In: samples. Out: weights by answer. Self-consistency (Wang et al., arXiv 2203.11171) takes the answer with the most
 votes; adaptive consistency (Aggarwal et al., arXiv 2305.11860) stops once the majority is likely to stay one.
 """
 
@@ -9,20 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from edgeinfer.scheduling.several.lanes import Lane, Verdict, decided
+from edgeinfer.scheduling.several.samples import Sample, Verdict, decided
 
 
-def one_each(_: Lane) -> float:
-    """The weight of a lane where all count alike."""
+def one_each(_: Sample) -> float:
+    """The weight of a sample where all count alike."""
     return 1.0
 
 
-def tally(lanes: Sequence[Lane], weight: Callable[[Lane], float] = one_each) -> dict[Hashable, float]:
-    """The weight of each answer, in order of its first lane."""
+def tally(samples: Sequence[Sample], weight: Callable[[Sample], float] = one_each) -> dict[Hashable, float]:
+    """The weight of each answer, in order of its first sample."""
     found: dict[Hashable, float] = {}
-    for lane in lanes:
-        if lane.votes:
-            found[lane.answer] = found.get(lane.answer, 0.0) + weight(lane)
+    for sample in samples:
+        if sample.votes:
+            found[sample.answer] = found.get(sample.answer, 0.0) + weight(sample)
     return found
 
 
@@ -57,8 +57,8 @@ def entropy(votes: Mapping[Hashable, float]) -> float:
     return -math.fsum(share * math.log(share) for share in shares)
 
 
-def leading(lanes: Sequence[Lane], votes: Mapping[Hashable, float], reason: str) -> Verdict:
-    """The choice of the shortest lane that says what leads; of answers with equal votes, the one with the shortest."""
+def leading(samples: Sequence[Sample], votes: Mapping[Hashable, float], reason: str) -> Verdict:
+    """The choice of the shortest sample that says what leads; of answers with equal votes, the shortest's."""
     most = max(votes.values())
-    best = [lane for lane in lanes if lane.votes and votes.get(lane.answer) == most]
-    return decided(min(best, key=lambda lane: (lane.n_tokens, lane.number)), reason, lanes)
+    best = [sample for sample in samples if sample.votes and votes.get(sample.answer) == most]
+    return decided(min(best, key=lambda sample: (sample.n_tokens, sample.number)), reason, samples)

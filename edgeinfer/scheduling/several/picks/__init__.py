@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from edgeinfer.registry import Registry
-from edgeinfer.scheduling.several.lanes import Pick
+from edgeinfer.scheduling.several.samples import Pick
 
 PICKS: Registry[Pick] = Registry("edgeinfer.scheduling.several.picks", "PICK", "pick")

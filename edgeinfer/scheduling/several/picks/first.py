@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeinfer.scheduling.several.lanes import OPEN, Lane, Pick, Rules, Verdict, decided, fallback, still_open
+from edgeinfer.scheduling.several.samples import OPEN, Pick, Rules, Sample, Verdict, decided, fallback, still_open
 from edgeinfer.scheduling.several.votes import leading, tally
 
 
-def verdict(lanes: Sequence[Lane], rules: Rules) -> Verdict:
+def verdict(samples: Sequence[Sample], rules: Rules) -> Verdict:
     """The most frequent of the first `enough` that came to an end; 0: the first one. Depends on their speed."""
-    m, whole = rules.enough or 1, [lane for lane in lanes if lane.is_whole]
-    if len(whole) < m and still_open(lanes):
+    m, whole = rules.enough or 1, [sample for sample in samples if sample.is_whole]
+    if len(whole) < m and still_open(samples):
         return OPEN
     if not whole:
-        return fallback(lanes)
+        return fallback(samples)
     if m == 1:
-        return decided(whole[0], "the first that was finished", lanes)
+        return decided(whole[0], "the first that was finished", samples)
     votes = tally(whole)
     if not votes:
-        return decided(whole[0], "none of those finished first says anything", lanes)
+        return decided(whole[0], "none of those finished first says anything", samples)
     return leading(whole, votes, f"{round(max(votes.values()))} of the first {len(whole)} agree")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeinfer.scheduling.several.lanes import (
+from edgeinfer.scheduling.several.samples import (
     OPEN,
-    Lane,
     Pick,
     Rules,
+    Sample,
     Verdict,
     decided,
     fallback,
@@ -18,26 +18,28 @@ from edgeinfer.scheduling.several.lanes import (
 from edgeinfer.scheduling.several.votes import leading, tally
 
 
-def verdict(lanes: Sequence[Lane], rules: Rules) -> Verdict:
+def verdict(samples: Sequence[Sample], rules: Rules) -> Verdict:
     """The most frequent of the `enough` shortest answers; 0: the shortest one.
 
-    A lane that is as long as these leaves. What is chosen depends on lengths alone, not on which lane was faster.
+    A sample that is as long as these leaves. What is chosen depends on lengths alone, not on which sample was faster.
     """
-    m, goes_on = rules.enough or 1, still_open(lanes)
-    shortest = sorted((lane for lane in lanes if lane.is_whole), key=lambda lane: (lane.n_tokens, lane.number))[:m]
+    m, goes_on = rules.enough or 1, still_open(samples)
+    shortest = sorted(
+        (sample for sample in samples if sample.is_whole), key=lambda sample: (sample.n_tokens, sample.number)
+    )[:m]
     if len(shortest) < m and goes_on:
         return OPEN
     if not shortest:
-        return fallback(lanes)
+        return fallback(samples)
     longest = shortest[-1].n_tokens
-    late = [lane for lane in goes_on if lane.n_tokens >= longest]
+    late = [sample for sample in goes_on if sample.n_tokens >= longest]
     if len(late) < len(goes_on):
         return Verdict(leave=numbers(late))
     if len(shortest) == 1:
-        return decided(shortest[0], f"the shortest of {len(lanes)}: {shortest[0].n_tokens} tokens", lanes)
+        return decided(shortest[0], f"the shortest of {len(samples)}: {shortest[0].n_tokens} tokens", samples)
     votes = tally(shortest)
     if not votes:
-        return decided(shortest[0], "the shortest; none of them says anything", lanes)
+        return decided(shortest[0], "the shortest; none of them says anything", samples)
     told = f"{round(max(votes.values()))} of the {len(shortest)} shortest agree"
     return leading(shortest, votes, told)
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from edgeinfer.scheduling.several.lanes import OPEN, Lane, Pick, Rules, Verdict, fallback, still_open
 from edgeinfer.scheduling.several.path_weights import different, probable
+from edgeinfer.scheduling.several.samples import OPEN, Pick, Rules, Sample, Verdict, fallback, still_open
 from edgeinfer.scheduling.several.votes import leading, ranked, tally
 
 
-def verdict(lanes: Sequence[Lane], rules: Rules) -> Verdict:
+def verdict(samples: Sequence[Sample], rules: Rules) -> Verdict:
     """The answer whose different paths have the highest probability together, without improbable paths.
 
     Decided as soon as all that goes on, were it to end now, could not lift another answer to the leader's weight.
     """
-    counted, goes_on = different(lanes), still_open(lanes)
+    counted, goes_on = different(samples), still_open(samples)
     if not counted:
-        return OPEN if goes_on else fallback(lanes)
-    most = max(lane.logprob for lane in (*counted, *goes_on))
+        return OPEN if goes_on else fallback(samples)
+    most = max(sample.logprob for sample in (*counted, *goes_on))
 
-    def probability(lane: Lane) -> float:
-        return math.exp(lane.logprob - most)
+    def probability(sample: Sample) -> float:
+        return math.exp(sample.logprob - most)
 
     first, *others = [weight for _, weight in ranked(tally(counted, probability))]
     left = math.fsum(map(probability, goes_on))
@@ -33,8 +33,8 @@ def verdict(lanes: Sequence[Lane], rules: Rules) -> Verdict:
         told = ", and those left are too improbable to change that"
     else:
         return OPEN
-    keeps = probable([lane.logprob for lane in counted])
-    kept = [lane for lane, keep in zip(counted, keeps, strict=True) if keep]
+    keeps = probable([sample.logprob for sample in counted])
+    kept = [sample for sample, keep in zip(counted, keeps, strict=True) if keep]
     votes = tally(kept, probability)
     share = max(votes.values()) / math.fsum(votes.values())
     without = f", {len(counted) - len(kept)} improbable ones left out" if len(kept) < len(counted) else ""

@@ -1,4 +1,4 @@
-"""Several answers at once: each is the answer that its request has alone; losers leave at once; any lane may end."""
+"""Several answers at once: each is the answer that its request has alone; losers leave at once; any answer may end."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def n_used_pages(llm: LLM) -> int:
 
 
 def texts(several: Several) -> list[str]:
-    """What each lane gave as pieces."""
-    found = [""] * len(several.lanes)
+    """What each answer gave as pieces."""
+    found = [""] * len(several.answers)
     for piece in several:
         found[piece.number] += piece.text
     return found
 
 
-def test_each_lane_is_what_its_request_gives_alone(llm: LLM) -> None:
+def test_each_answer_is_what_its_request_gives_alone(llm: LLM) -> None:
     alone = [llm.complete(PROMPT, seed=seed, **HOT) for seed in range(7, 13)]
     expected = [stream.read() for stream in alone]
     several = llm.several(PROMPT, 6, seed=7, **HOT)
-    assert texts(several) == expected == [lane.text for lane in several.lanes]
-    assert [lane.tokens for lane in several.lanes] == [stream.tokens for stream in alone]
+    assert texts(several) == expected == [answer.text for answer in several.answers]
+    assert [answer.tokens for answer in several.answers] == [stream.tokens for stream in alone]
     assert several.chosen is not None
-    assert [lane.stats.seed for lane in several.lanes if lane.stats is not None] == list(range(7, 13))
+    assert [answer.stats.seed for answer in several.answers if answer.stats is not None] == list(range(7, 13))
 
 
-def test_lanes_of_a_conversation_share_their_prompt(llm: LLM) -> None:
+def test_answers_of_a_conversation_share_their_prompt(llm: LLM) -> None:
     with llm.several([{"role": "user", "content": PROMPT}], 5, pick="first", seed=1, **HOT) as several:
         several.read()
-    lanes = [lane.stats for lane in several.lanes]
-    assert all(stats is not None and stats.n_cached > stats.n_prompt - 4 for stats in lanes[1:])
+    answers = [answer.stats for answer in several.answers]
+    assert all(stats is not None and stats.n_cached > stats.n_prompt - 4 for stats in answers[1:])
 
 
 @pytest.mark.parametrize("name", [name for name in PICKS.keys() if name != "medoid"])  # noqa: SIM118
@@ -64,7 +64,7 @@ def test_every_pick_keeps_one(llm: LLM, name: str) -> None:
     several = llm.several(PROMPT, 4, pick=name, check=check, seed=3, **HOT)
     kept = several.read()
     assert several.choice is not None
-    assert kept == several.lanes[several.choice.number].text
+    assert kept == several.answers[several.choice.number].text
     assert several.choice.reason
 
 
@@ -72,9 +72,13 @@ def test_the_medoid_is_found_by_embeddings(llm: LLM) -> None:
     several = llm.several(PROMPT, 4, pick="medoid", seed=3, logit_bias=ENDS, **{**HOT, "max_tokens": 60})
     several.read()
     assert several.choice is not None
-    whole = [n for n, lane in enumerate(several.lanes) if lane.stats is not None and lane.stats.finish_reason == "stop"]
+    whole = [
+        n
+        for n, answer in enumerate(several.answers)
+        if answer.stats is not None and answer.stats.finish_reason == "stop"
+    ]
     if len(whole) > 1:
-        rows = llm.embed([several.lanes[n].content[:2048] or " " for n in whole])
+        rows = llm.embed([several.answers[n].content[:2048] or " " for n in whole])
         likeness = [round(sum(float(a @ b) for b in rows), 5) for a in rows]
         assert several.choice.number == whole[likeness.index(max(likeness))]
 
@@ -83,8 +87,8 @@ def test_losers_leave_within_a_pass_and_free_their_pages(llm: LLM, monkeypatch: 
     several = llm.several(PROMPT, 6, pick="first", seed=5, temperature=1.2, logit_bias=ENDS)
     counts, at_once, decided = llm._driver.scheduler.counts, several._judge.look, list[int]()
 
-    def look(seconds: float) -> None:
-        at_once(seconds)
+    def look(seconds: float, ended: set[int]) -> None:
+        at_once(seconds, ended)
         if several.choice is not None:
             decided.append(counts.passes)
 
@@ -93,13 +97,15 @@ def test_losers_leave_within_a_pass_and_free_their_pages(llm: LLM, monkeypatch: 
     assert several.choice is not None
     assert several.choice.left
     assert counts.passes <= decided[0] + 1
-    n_pages = pages_for(max(lane.stats.n_prompt + lane.stats.n_generated for lane in several.lanes if lane.stats))
+    n_pages = pages_for(
+        max(answer.stats.n_prompt + answer.stats.n_generated for answer in several.answers if answer.stats)
+    )
     while llm._driver.scheduler.admission.give_up():  # what finished answers have left for others
         pass
     assert n_used_pages(llm) < n_pages * 2
 
 
-def test_a_budget_of_tokens_ends_all_lanes(llm: LLM) -> None:
+def test_a_budget_of_tokens_ends_all_answers(llm: LLM) -> None:
     several = llm.several(PROMPT, 4, most_tokens=20, seed=2, temperature=1.0, max_tokens=200, ignore_eos=True)
     several.read()
     assert 20 <= several.n_generated < 80
@@ -108,26 +114,28 @@ def test_a_budget_of_tokens_ends_all_lanes(llm: LLM) -> None:
     assert "the budget ended the others" in several.choice.reason
 
 
-def test_a_budget_of_seconds_ends_all_lanes(llm: LLM) -> None:
+def test_a_budget_of_seconds_ends_all_answers(llm: LLM) -> None:
     several = llm.several(PROMPT, 3, most_s=1e-6, seed=2, temperature=1.0, max_tokens=200, ignore_eos=True)
     several.read()
     assert several.n_generated < 60
 
 
-@pytest.mark.parametrize("lane", range(4))
+@pytest.mark.parametrize("answer", range(4))
 @pytest.mark.parametrize("after", [0, 1, 5])
-def test_any_lane_may_be_stopped_at_any_point(llm: LLM, lane: int, after: int) -> None:
+def test_any_answer_may_be_stopped_at_any_point(llm: LLM, answer: int, after: int) -> None:
     expected = [llm.complete(PROMPT, seed=20 + n, **HOT).read() for n in range(4)]
     several = llm.several(PROMPT, 4, seed=20, **HOT)
     found = [""] * 4
     if after == 0:
-        several.lanes[lane].stop()
+        several.answers[answer].stop()
     for n_seen, piece in enumerate(several, 1):
         found[piece.number] += piece.text
         if n_seen == after:
-            several.lanes[lane].stop()
-    assert [text for n, text in enumerate(found) if n != lane] == [text for n, text in enumerate(expected) if n != lane]
-    assert expected[lane].startswith(found[lane])
+            several.answers[answer].stop()
+    assert [text for n, text in enumerate(found) if n != answer] == [
+        text for n, text in enumerate(expected) if n != answer
+    ]
+    assert expected[answer].startswith(found[answer])
     assert several.choice is not None
 
 
@@ -141,7 +149,7 @@ def test_closing_early_leaves_nothing_running(llm: LLM) -> None:
         several.read()
 
 
-def test_in_an_event_loop_the_lanes_are_the_same(llm: LLM) -> None:
+def test_in_an_event_loop_the_answers_are_the_same(llm: LLM) -> None:
     expected = [llm.complete(PROMPT, seed=seed, **HOT).read() for seed in range(30, 34)]
 
     async def gathered() -> tuple[list[str], Several]:
@@ -156,7 +164,7 @@ def test_in_an_event_loop_the_lanes_are_the_same(llm: LLM) -> None:
     assert several.chosen is not None
 
 
-def test_checks_run_beside_the_lanes_and_their_errors_arrive(llm: LLM) -> None:
+def test_checks_run_beside_the_answers_and_their_errors_arrive(llm: LLM) -> None:
     threads = set[str]()
 
     def check(text: str) -> bool:
@@ -175,7 +183,7 @@ def test_several_schemas_are_followed_side_by_side(llm: LLM) -> None:
     kept = several.read()
     assert kept in ("yes", "no", "maybe")
     assert several.choice is not None
-    votes = several.choice.answers
+    votes = several.choice.votes
     assert votes.count(kept) == max(map(votes.count, votes))
 
 

@@ -7,14 +7,14 @@ import random
 
 import pytest
 
-from edgeinfer.scheduling.several.lanes import Lane, Rules
 from edgeinfer.scheduling.several.path_weights import different, probable, upper_shares
 from edgeinfer.scheduling.several.picks import PICKS
+from edgeinfer.scheduling.several.samples import Rules, Sample
 
 
 def test_paths_that_are_the_same_count_once() -> None:
-    lanes = [Lane(n, 4, True, True, "a", path) for n, path in enumerate([(1, 2), (1, 2), (1, 3)])]
-    assert [lane.number for lane in different(lanes)] == [0, 2]
+    samples = [Sample(n, 4, True, True, "a", path) for n, path in enumerate([(1, 2), (1, 2), (1, 3)])]
+    assert [sample.number for sample in different(samples)] == [0, 2]
 
 
 def test_a_mixture_of_two_weibull_distributions_is_told_apart() -> None:
@@ -64,13 +64,13 @@ def errors(pick: str, n: int, n_trials: int) -> float:
     for _ in range(n_trials):
         paths = paths_of(rng)
         drawn = rng.choices(paths, [probability for *_, probability in paths], k=n)
-        lanes = [
-            Lane(k, 9, True, True, answer, (answer, number), math.log(probability))
+        samples = [
+            Sample(k, 9, True, True, answer, (answer, number), math.log(probability))
             for k, (answer, number, probability) in enumerate(drawn)
         ]
-        chosen = PICKS.get(pick).verdict(lanes, Rules()).chosen
+        chosen = PICKS.get(pick).verdict(samples, Rules()).chosen
         assert chosen is not None
-        missed += lanes[chosen].answer != 0
+        missed += samples[chosen].answer != 0
     return missed / n_trials
 
 

@@ -1,4 +1,4 @@
-"""Picks on scripted lanes: what is decided early equals what is decided when all lanes have come to an end."""
+"""Picks on scripted samples: what is decided early equals what is decided when all samples have come to an end."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from edgeinfer.scheduling.several.lanes import Lane, Pick, Rules, Verdict
 from edgeinfer.scheduling.several.picks import PICKS
+from edgeinfer.scheduling.several.samples import Pick, Rules, Sample, Verdict
 
 
 @dataclass(frozen=True)
 class Script:
-    """What a lane will be: its length, what it says, the log probability of each token."""
+    """What a sample will be: its length, what it says, the log probability of each token."""
 
     n_tokens: int
     answer: str | None
     logprob: float
     is_whole: bool = True
 
-    def at(self, number: int, n_tokens: int) -> Lane:
+    def at(self, number: int, n_tokens: int) -> Sample:
         if n_tokens < self.n_tokens:
-            return Lane(number, n_tokens, logprob=self.logprob * n_tokens)
+            return Sample(number, n_tokens, logprob=self.logprob * n_tokens)
         answer = self.answer if self.is_whole else None
         own = self.n_tokens, True, self.is_whole, answer, (number,), self.logprob * self.n_tokens
-        return Lane(number, *own, passed=self.is_whole and answer == "a")
+        return Sample(number, *own, passed=self.is_whole and answer == "a")
 
 
-def run(pick: Pick, scripts: list[Script], rules: Rules, speeds: list[int]) -> tuple[Verdict, list[Lane], int]:
-    """Let lanes advance until the pick has decided; also how many tokens that took."""
-    lanes, left, step = [Lane(number) for number in range(len(scripts))], set[int](), 0
+def run(pick: Pick, scripts: list[Script], rules: Rules, speeds: list[int]) -> tuple[Verdict, list[Sample], int]:
+    """Let samples advance until the pick has decided; also how many tokens that took."""
+    samples, left, step = [Sample(number) for number in range(len(scripts))], set[int](), 0
     while True:
         step += 1
         for number, script in enumerate(scripts):
             if number in left:
-                lanes[number] = replace(lanes[number], is_over=True)
+                samples[number] = replace(samples[number], is_over=True)
             else:
-                lanes[number] = script.at(number, min(script.n_tokens, step * speeds[number]))
-        verdict = pick.verdict(lanes, rules)
+                samples[number] = script.at(number, min(script.n_tokens, step * speeds[number]))
+        verdict = pick.verdict(samples, rules)
         left |= verdict.leave
         if verdict.chosen is not None:
-            return verdict, lanes, sum(lane.n_tokens for lane in lanes)
-        assert not all(lane.is_over for lane in lanes), "nothing is left to wait for"
+            return verdict, samples, sum(sample.n_tokens for sample in samples)
+        assert not all(sample.is_over for sample in samples), "nothing is left to wait for"
 
 
 def scripted(rng: random.Random, n: int) -> list[Script]:
@@ -53,7 +53,7 @@ def scripted(rng: random.Random, n: int) -> list[Script]:
     ]
 
 
-def ended(scripts: list[Script]) -> list[Lane]:
+def ended(scripts: list[Script]) -> list[Sample]:
     return [script.at(number, script.n_tokens) for number, script in enumerate(scripts)]
 
 
@@ -62,21 +62,21 @@ def test_every_pick_decides_and_chooses_a_lane_that_ended_by_itself_if_there_is_
     for rng in map(random.Random, range(60)):
         scripts = scripted(rng, rng.randint(1, 9))
         rules = Rules(rng.choice([0, 1, 2, 3]), rng.choice([1.0, 0.9]))
-        verdict, lanes, _ = run(PICKS.get(name), scripts, rules, [rng.randint(1, 4) for _ in scripts])
+        verdict, samples, _ = run(PICKS.get(name), scripts, rules, [rng.randint(1, 4) for _ in scripts])
         assert verdict.chosen is not None
         assert verdict.reason
-        assert lanes[verdict.chosen].is_whole or not any(lane.is_whole for lane in lanes)
+        assert samples[verdict.chosen].is_whole or not any(sample.is_whole for sample in samples)
 
 
 def test_the_vote_is_not_changed_by_stopping_early() -> None:
     pick = PICKS.get("vote")
     for rng in map(random.Random, range(200)):
         scripts = scripted(rng, 9)
-        verdict, lanes, _ = run(pick, scripts, Rules(), [rng.randint(1, 4) for _ in scripts])
+        verdict, samples, _ = run(pick, scripts, Rules(), [rng.randint(1, 4) for _ in scripts])
         whole = pick.verdict(ended(scripts), Rules())
         assert verdict.chosen is not None
         assert whole.chosen is not None
-        assert lanes[verdict.chosen].answer == ended(scripts)[whole.chosen].answer
+        assert samples[verdict.chosen].answer == ended(scripts)[whole.chosen].answer
 
 
 @pytest.mark.parametrize("name", ["shortest", "likely"])
@@ -93,12 +93,12 @@ def test_what_the_shortest_and_the_likeliest_are_does_not_depend_on_speed(name: 
 def test_weights_that_cannot_be_reached_decide_early() -> None:
     for rng in map(random.Random, range(200)):
         scripts = [replace(each, is_whole=True, answer=each.answer or "b") for each in scripted(rng, 5)]
-        verdict, lanes, _ = run(PICKS.get("weighted"), scripts, Rules(), [rng.randint(1, 5) for _ in scripts])
+        verdict, samples, _ = run(PICKS.get("weighted"), scripts, Rules(), [rng.randint(1, 5) for _ in scripts])
         totals: dict[str | None, float] = {}
         for script in scripts:
             totals[script.answer] = totals.get(script.answer, 0.0) + math.exp(script.logprob * script.n_tokens)
         assert verdict.chosen is not None
-        assert lanes[verdict.chosen].answer == max(totals, key=lambda answer: totals[answer])
+        assert samples[verdict.chosen].answer == max(totals, key=lambda answer: totals[answer])
 
 
 def test_the_shortest_saves_three_tenths_of_the_tokens_of_a_vote() -> None:
@@ -112,10 +112,10 @@ def test_the_shortest_saves_three_tenths_of_the_tokens_of_a_vote() -> None:
             is_right = rng.random() < (0.7 if n_tokens < 150 else 0.5)
             scripts.append(Script(n_tokens, "a" if is_right else rng.choice("bc"), -0.5))
         for name in spent:
-            verdict, lanes, n_tokens = run(PICKS.get(name), scripts, Rules(), [5] * 8)
+            verdict, samples, n_tokens = run(PICKS.get(name), scripts, Rules(), [5] * 8)
             assert verdict.chosen is not None
             spent[name] += n_tokens
-            right[name] += lanes[verdict.chosen].answer == "a"
+            right[name] += samples[verdict.chosen].answer == "a"
     assert spent["shortest"] <= 0.7 * spent["vote"]
     assert right["shortest"] >= 60
 
@@ -123,18 +123,18 @@ def test_the_shortest_saves_three_tenths_of_the_tokens_of_a_vote() -> None:
 def test_the_check_takes_the_first_that_passes_and_says_when_none_does() -> None:
     pick = PICKS.get("check")
     scripts = [Script(9, "b", -1), Script(4, "c", -1), Script(6, "a", -1), Script(30, "a", -1)]
-    verdict, lanes, _ = run(pick, scripts, Rules(), [1] * 4)
-    assert (verdict.chosen, lanes[3].n_tokens) == (2, 6)
+    verdict, samples, _ = run(pick, scripts, Rules(), [1] * 4)
+    assert (verdict.chosen, samples[3].n_tokens) == (2, 6)
     verdict, _, _ = run(pick, [Script(3, "b", -1), Script(5, "b", -1), Script(2, "c", -1)], Rules(), [1] * 3)
     assert (verdict.chosen, verdict.reason) == (0, "none of 3 answers passed the check; the most frequent is kept")
 
 
 def test_the_medoid_is_most_like_the_others() -> None:
-    lanes = [
-        replace(lane, likeness=value)
-        for lane, value in zip(ended([Script(3, "a", -1)] * 3), (0.2, 0.7, 0.4), strict=True)
+    samples = [
+        replace(sample, likeness=value)
+        for sample, value in zip(ended([Script(3, "a", -1)] * 3), (0.2, 0.7, 0.4), strict=True)
     ]
-    verdict = PICKS.get("medoid").verdict(lanes, Rules())
+    verdict = PICKS.get("medoid").verdict(samples, Rules())
     assert (verdict.chosen, verdict.reason) == (1, "most like the other 2: 0.70 on average")
 
 

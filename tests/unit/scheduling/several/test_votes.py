@@ -1,4 +1,4 @@
-"""Votes, judged by counting every way in which the open lanes could still vote, and by integration."""
+"""Votes, judged by counting every way in which the open samples could still vote, and by integration."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import math
 
 import pytest
 
-from edgeinfer.scheduling.several.lanes import Lane
+from edgeinfer.scheduling.several.samples import Sample
 from edgeinfer.scheduling.several.votes import cannot_change, confidence, entropy, leading, ranked, tally
 
 
-def lanes(*answers: object) -> list[Lane]:
-    """Finished lanes with these answers."""
-    return [Lane(number, 5, True, True, answer) for number, answer in enumerate(answers)]
+def samples(*answers: object) -> list[Sample]:
+    """Finished samples with these answers."""
+    return [Sample(number, 5, True, True, answer) for number, answer in enumerate(answers)]
 
 
 def test_lanes_that_say_nothing_or_were_cut_do_not_vote() -> None:
-    votes = tally([*lanes("a", "b", "a", None), Lane(4, 9, True, False, "b"), Lane(5, 9, False, False, "b")])
+    votes = tally([*samples("a", "b", "a", None), Sample(4, 9, True, False, "b"), Sample(5, 9, False, False, "b")])
     assert votes == {"a": 2, "b": 1}
     assert ranked(votes) == [("a", 2), ("b", 1)]
 
@@ -55,6 +55,6 @@ def test_entropy_of_equal_shares_is_the_logarithm_of_their_number() -> None:
 
 
 def test_of_those_that_agree_the_shortest_is_chosen() -> None:
-    told = [Lane(0, 9, True, True, "a"), Lane(1, 4, True, True, "b"), Lane(2, 7, True, True, "a"), Lane(3, 2)]
+    told = [Sample(0, 9, True, True, "a"), Sample(1, 4, True, True, "b"), Sample(2, 7, True, True, "a"), Sample(3, 2)]
     verdict = leading(told, tally(told), "why")
     assert (verdict.chosen, verdict.reason, verdict.leave) == (2, "why", {3})

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 Need = Literal["answers", "logprobs", "checks", "likeness"]
-"""What a pick must know of a lane besides its length: what it answers, its log probability, whether it passed a check,
-how like the others it is."""
+"""What a pick must know of a sample besides its length: what it says, its log probability, whether it passed a check, how
+like the others it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Sample:
     """One of several answers, so far.
 
     number    its place among them, from 0 on
@@ -59,7 +59,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a pick says of lanes: `chosen`, None while it is open, and why; `leave`: lanes that are not needed."""
+    """What a pick says of samples: `chosen`, None while it is open, and why; `leave`: samples that are not needed."""
 
     chosen: int | None = None
     reason: str = ""
@@ -73,32 +73,32 @@ OPEN = Verdict()
 class Pick:
     """A way to keep one of several answers.
 
-    verdict  says which, from all lanes in order; if all are over it has to choose one
-    needs    what it must know of lanes
+    verdict  says which, from all samples in order; if all are over it has to choose one
+    needs    what it must know of samples
     help     one line for people
     """
 
-    verdict: Callable[[Sequence[Lane], Rules], Verdict]
+    verdict: Callable[[Sequence[Sample], Rules], Verdict]
     needs: frozenset[Need]
     help: str
 
 
-def still_open(lanes: Sequence[Lane]) -> list[Lane]:
-    """Lanes that go on."""
-    return [lane for lane in lanes if not lane.is_over]
+def still_open(samples: Sequence[Sample]) -> list[Sample]:
+    """Samples that go on."""
+    return [sample for sample in samples if not sample.is_over]
 
 
-def numbers(lanes: Sequence[Lane]) -> frozenset[int]:
-    """The places of lanes."""
-    return frozenset(lane.number for lane in lanes)
+def numbers(samples: Sequence[Sample]) -> frozenset[int]:
+    """The places of samples."""
+    return frozenset(sample.number for sample in samples)
 
 
-def decided(chosen: Lane, reason: str, lanes: Sequence[Lane]) -> Verdict:
-    """The choice of a lane, with which all that go on are not needed."""
-    return Verdict(chosen.number, reason, numbers(still_open(lanes)))
+def decided(chosen: Sample, reason: str, samples: Sequence[Sample]) -> Verdict:
+    """The choice of a sample, with which all that go on are not needed."""
+    return Verdict(chosen.number, reason, numbers(still_open(samples)))
 
 
-def fallback(lanes: Sequence[Lane]) -> Verdict:
+def fallback(samples: Sequence[Sample]) -> Verdict:
     """What is left to choose where no answer is whole: the longest, of equals the first."""
-    longest = max(lanes, key=lambda lane: (lane.n_tokens, -lane.number))
-    return decided(longest, "no answer came to an end; the longest is kept", lanes)
+    longest = max(samples, key=lambda sample: (sample.n_tokens, -sample.number))
+    return decided(longest, "no answer came to an end; the longest is kept", samples)

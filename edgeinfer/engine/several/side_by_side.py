@@ -1,6 +1,6 @@
 """Answers written side by side: several sequences of the scheduler, driven together.
 
-In: sequences. Out: pieces of text with the number of their lane, as they arrive. With a plain iterator the caller's
+In: sequences. Out: pieces of text with the number of their answer, as they arrive. With a plain iterator the caller's
 thread generates them, with an asynchronous one the engine's thread does.
 """
 
@@ -23,37 +23,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneText:
+class AnswerText:
     """A piece of text of one of several answers. `number`: its place among them, from 0 on."""
 
     number: int
     text: str
 
 
-class Lanes:
+class SideBySide:
     """Answers that are written side by side. Iterate over them once, with `for` or `async for`, to generate them.
 
-    `lanes` are the answers as streams, to look at and not to iterate over.
+    `answers` are the answers as streams, to look at and not to iterate over.
     """
 
     def __init__(self, sequences: Sequence[ScheduledSequence], driver: StepDriver) -> None:
         """Generates nothing before the first piece is requested."""
         self._sequences, self._driver = sequences, driver
-        self.lanes = tuple(TextStream(sequence, driver) for sequence in sequences)
+        self.answers = tuple(TextStream(sequence, driver) for sequence in sequences)
         self._waiter = Waiter()
         self._told_over: set[int] = set()
         self._begun_s = 0.0
         self.seconds = 0.0
-        """From the first piece requested to the end of all lanes."""
+        """From the first piece requested to the end of all answers."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived: asyncio.Event | None = None
         self._pieces = self._generated()
         self._lock = threading.Lock()
 
-    def __iter__(self) -> Iterator[LaneText]:
+    def __iter__(self) -> Iterator[AnswerText]:
         return self
 
-    def __next__(self) -> LaneText:
+    def __next__(self) -> AnswerText:
         with self._lock:
             return next(self._pieces)
 
@@ -65,13 +65,13 @@ class Lanes:
 
     @property
     def n_generated(self) -> int:
-        """Tokens of all lanes so far."""
-        return sum(lane.live.n_generated for lane in self.lanes)
+        """Tokens of all answers so far."""
+        return sum(answer.live.n_generated for answer in self.answers)
 
     def stop(self) -> None:
-        """End all lanes within one step; may be called from any thread."""
-        for lane in self.lanes:
-            lane.stop()
+        """End all answers within one step; may be called from any thread."""
+        for answer in self.answers:
+            answer.stop()
 
     def close(self) -> None:
         """Stop, and release everything."""
@@ -83,10 +83,10 @@ class Lanes:
                 self._driver.scheduler.leave(sequence)
 
     def _look(self) -> None:
-        """Called when something is new, to decide about lanes."""
+        """Called when something is new, to decide about answers."""
 
     def _left(self) -> None:
-        """Called once the lanes have left the scheduler; may run in a finalizer at any point."""
+        """Called once the answers have left the scheduler; may run in a finalizer at any point."""
 
     def _wake(self) -> None:
         """Something is new. Called by the scheduler's thread, and by others."""
@@ -96,7 +96,7 @@ class Lanes:
                 self._loop.call_soon_threadsafe(self._arrived.set)
 
     def _has_news(self) -> bool:
-        """Whether there is text, or a lane is over."""
+        """Whether there is text, or a answer is over."""
         numbered = enumerate(self._sequences)
         return any(each.output.n_pieces or (each.is_over and n not in self._told_over) for n, each in numbered)
 
@@ -105,10 +105,10 @@ class Lanes:
         """Whether nothing more comes."""
         return len(self._told_over) == len(self._sequences)
 
-    def _news(self) -> list[LaneText]:
-        """Take the text that has come, and decide. Raises the error that ended a lane."""
+    def _news(self) -> list[AnswerText]:
+        """Take the text that has come, and decide. Raises the error that ended a answer."""
         pieces = ((number, "".join(each.output.take_all())) for number, each in enumerate(self._sequences))
-        found = [LaneText(number, text) for number, text in pieces if text]
+        found = [AnswerText(number, text) for number, text in pieces if text]
         for number, sequence in enumerate(self._sequences):
             if sequence.is_over and not sequence.output.n_pieces:
                 if sequence.error is not None:
@@ -124,8 +124,8 @@ class Lanes:
             self._driver.scheduler.abandon(sequence)
         self._left()
 
-    def _generated(self) -> Generator[LaneText, None, None]:
-        """The text of all lanes, generated in the caller's thread."""
+    def _generated(self) -> Generator[AnswerText, None, None]:
+        """The text of all answers, generated in the caller's thread."""
         self._begun_s = time.monotonic()
         try:
             for sequence in self._sequences:
@@ -137,7 +137,7 @@ class Lanes:
         finally:
             self._end()
 
-    async def __aiter__(self) -> AsyncIterator[LaneText]:
+    async def __aiter__(self) -> AsyncIterator[AnswerText]:
         import asyncio  # imported here, so that programs without an event loop do not pay for it
 
         self._loop, self._arrived = asyncio.get_running_loop(), asyncio.Event()
