@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Need = Literal["answers", "logprobs", "checks", "likeness"]
-"""What a pick must know of a sample besides its length: what it says, its log probability, whether it passed a check, how
-like the others it is."""
+"""What a pick must know of a sample besides its length: what it says, its log probability, whether it passed a check,
+how like the others it is."""
 
 
 @dataclass(frozen=True, slots=True)
