@@ -151,13 +151,16 @@ def _part(part: object, folder: Path) -> object:
 
 
 def _image(source: str, folder: Path) -> str | bytes:
-    """The path of an image, the same from whatever folder, or its bytes in a data URL. Raises BadImage."""
-    if is_data_url(source):
-        return data_of_url(source)
+    """The path of an image, or its bytes in a data URL. Raises BadImage."""
+    return data_of_url(source) if is_data_url(source) else _path(source, folder, BadImage, "image/png")
+
+
+def _path(source: str, folder: Path, refused: type[EdgeInferError], media_type: str) -> str:
+    """A path, the same from whatever folder. Raises `refused` for what is none."""
     if len(source) > LONGEST_PATH:
-        raise BadImage(f"{source[:20]}… is no path; before base64 stands data:image/png;base64,")
+        raise refused(f"{source[:20]}… is no path; before base64 stands data:{media_type};base64,")
     if "://" in source:
-        raise BadImage(f"{source} is an address, and nothing is fetched; give the path of a file")
+        raise refused(f"{source} is an address, and nothing is fetched; give the path of a file")
     return str((folder / user_path(source)).absolute())
 
 
@@ -173,13 +176,7 @@ def _sound_of(part: Mapping[str, object], folder: Path) -> str | bytes:
 
 def _sound(source: str, folder: Path) -> str | bytes:
     """The path of a sound, or its bytes in a data URL. Raises BadSound."""
-    if is_data_url(source):
-        return data_of_sound(source)
-    if len(source) > LONGEST_PATH:
-        raise BadSound(f"{source[:20]}… is no path; before base64 stands data:audio/wav;base64,")
-    if "://" in source:
-        raise BadSound(f"{source} is an address, and nothing is fetched; give the path of a file")
-    return str((folder / user_path(source)).absolute())
+    return data_of_sound(source) if is_data_url(source) else _path(source, folder, BadSound, "audio/wav")
 
 
 def _options(found: Mapping[str, object]) -> Options:

@@ -130,7 +130,7 @@ def test_a_model_that_sees_nothing_says_what_would_work(tiny_model: Path) -> Non
         (
             ("-f", "damaged.png", "What?"),
             b"\0\xff\xfe",
-            "damaged.png is not UTF-8 text; --file takes text files and images (PNG, JPEG, ",
+            "damaged.png is not UTF-8 text; --file takes text files, images (PNG, JPEG, ",
         ),
         (("-f", "sea.jpg", "--raw", "What?"), b"", "--raw uses no chat template, so that images have no place"),
     ],

@@ -100,7 +100,7 @@ def test_a_model_that_hears_is_not_shown_images(tmp_path: Path) -> None:
     [
         (("-f", "bad.wav", "What?"), TALK[:40], "bad.wav cannot be decoded: it is damaged"),
         (("-f", "bad.wav", "What?"), b"OggS" + bytes(50), "bad.wav is Ogg (Vorbis or Opus); what can be read is WAV"),
-        (("-f", "bad.wav", "What?"), b"\0\xff\xfe", "bad.wav is not UTF-8 text; --file takes text files, images and"),
+        (("-f", "bad.wav", "What?"), b"\0\xff\xfe", "bad.wav is not UTF-8 text; --file takes text files, images (PNG, "),
         (("-f", "talk.wav", "--raw", "What?"), b"", "--raw uses no chat template, so that sounds have no place"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_sound_that_cannot_be_read_is_a_line_of_its_own(tmp_path: Path) -> Non
         ({"prompt": "What?", "sounds": "a.wav"}, "sounds must be a list"),
         ({"text": "What?", "sounds": ["a.wav"]}, "sounds stand before a prompt"),
         ({"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, "a sound needs a path"),
-        ({"prompt": "What?", "sounds": ["https://a.org/b.wav"]}, "would have to be fetched"),
+        ({"prompt": "What?", "sounds": ["https://a.org/b.wav"]}, "is an address"),
         ({"prompt": "What?", "sounds": ["data:audio/wav;base64,?"]}, "not valid base64"),
     ],
 )

@@ -127,7 +127,8 @@ def _n_around(projector: ProjectorFacts, file: GGUFFile) -> int:
     """Tokens of the texts that stand around an image's rows; none where the model's tokenizer is not known."""
     from edgeinfer.models.text import Tokenizer
 
-    texts = [part for part in projector.encoder.plan((HEIGHT, WIDTH)).parts if isinstance(part, str)]
+    images = projector.encoders.images
+    texts = [] if images is None else [part for part in images.plan((HEIGHT, WIDTH)).parts if isinstance(part, str)]
     try:
         tokenizer = Tokenizer.from_metadata(file.metadata)
     except EdgeInferError:

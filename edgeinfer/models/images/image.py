@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +26,11 @@ from edgeinfer.models.images.decoding import (
 )
 from edgeinfer.models.images.orientation import UPRIGHT
 from edgeinfer.models.images.resizing import Pixels, PixelSource
+from edgeinfer.models.media_file import read_media
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
-LONGEST_SHOWN = 1000
-"""Characters of paths in messages; what is longer is none."""
 ImageSource = Union["Image", str, os.PathLike[str], bytes, bytearray, memoryview, Pixels, "PillowImage"]
 
 
@@ -72,7 +70,7 @@ class Image:
             if "://" in str(value) or str(value)[:5].lower() == "data:":
                 raise BadImage(f"{str(value)[:60]} is an address, and nothing is fetched; give a path, or the bytes")
             path = Path(value)
-            return cls._of_file(_read(path), name or path.name)
+            return cls._of_file(read_media(path, MOST_BYTES, BadImage, "images"), name or path.name)
         pillow = sys.modules.get("PIL.Image")
         if pillow is not None and isinstance(value, pillow.Image):
             return cls._of_pixels(pixels_of(value, name or "image"), name or "image")
@@ -103,21 +101,6 @@ class Image:
         if self._pixels is not None:
             return self._pixels
         return decoded(self.data, ImageHeader(self.format, self.size, self._orientation), self.name)
-
-
-def _read(path: Path) -> bytes:
-    """The bytes of a file. Raises BadImage for what is no file, without opening it."""
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise BadImage(f"{path} is no file")
-        if found.st_size > MOST_BYTES:
-            raise BadImage(f"{path} has {found.st_size / 1e6:.0f} MB; images may have up to {MOST_BYTES / 1e6:.0f} MB")
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as reason:  # ValueError: a zero in a path
-        shown = str(path) if len(str(path)) <= LONGEST_SHOWN else f"{str(path)[:40]}…"  # base64, taken for a path
-        raise BadImage(f"{shown} cannot be read: {getattr(reason, 'strerror', None) or reason}") from None
 
 
 def _rgb_array(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]], name: str) -> Pixels:

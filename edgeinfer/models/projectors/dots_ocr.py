@@ -13,9 +13,7 @@ from edgeinfer.models.vision import native, transformer
 from edgeinfer.models.vision.encoder import (
     ImageEncoder,
     MediaPlan,
-    Pixels,
     Size,
-    TileInput,
     TilePlan,
     joined_neighbours,
 )
@@ -49,10 +47,6 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         grid = resolution.grid(size)
         return MediaPlan((TilePlan(grid, grid[0] * grid[1] // n),), (MARKS.begin, 0, MARKS.end))
 
-    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
-        grid = plan.tiles[0].grid
-        return [TileInput(resolution.late_patches(pixels, grid), resolution.axes(grid))]
-
     return ImageEncoder(
         trunk=transformer.end(g),
         projection=transformer.end(last),
@@ -60,7 +54,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         width=width,
         placeholder=MARKS.placeholder,
         plan=plan,
-        tiles=tiles,
+        tiles=resolution.inputs,
         joined=joined_neighbours(n),
     )
 

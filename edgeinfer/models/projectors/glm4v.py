@@ -17,7 +17,7 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.images.patches import block_order
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput
+from edgeinfer.models.vision.encoder import ImageEncoder, Size
 from edgeinfer.models.vision.native import Marks, Resolution
 from edgeinfer.models.vision.positions import cubic
 from edgeinfer.models.vision.transformer import KEYS
@@ -41,10 +41,6 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     transformer.layers(g, activation, *transformer.axial_rope(g.sizes.head_width))
     transformer.norm(g, "v.post_ln", out="x")
 
-    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
-        grid = plan.tiles[0].grid
-        return [TileInput(resolution.late_patches(pixels, grid), resolution.axes(grid))]
-
     def joined(rows: Floats, _: Size) -> Floats:
         return rows.reshape(-1, n, own).transpose(0, 2, 1)
 
@@ -59,7 +55,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         width=width,
         placeholder=MARKS.placeholder,
         plan=lambda size: resolution.plan(size, MARKS),
-        tiles=tiles,
+        tiles=resolution.inputs,
         joined=joined,
         positions=(transformer.square_table(hp, own), positions) if TABLE in hp.tensors else None,
     )

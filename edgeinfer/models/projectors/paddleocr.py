@@ -11,7 +11,7 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.images.patches import block_order
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput, joined_neighbours
+from edgeinfer.models.vision.encoder import ImageEncoder, Size, joined_neighbours
 from edgeinfer.models.vision.native import Marks, Resolution
 from edgeinfer.models.vision.positions import linear
 from edgeinfer.models.vision.transformer import KEYS
@@ -38,10 +38,6 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     last = transformer.begun_projection(hp, n_most // n, n * own, width)
     native.merger(last, "joined", "x", ("mm.1", "mm.2"), n * own, width)
 
-    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
-        grid = plan.tiles[0].grid
-        return [TileInput(resolution.late_patches(pixels, grid), resolution.axes(grid))]
-
     def positions(table: Floats, grid: Size) -> Floats:
         return linear(table, grid)[block_order(grid, resolution.block)]
 
@@ -52,7 +48,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         width=width,
         placeholder=MARKS.placeholder,
         plan=lambda size: resolution.plan(size, MARKS),
-        tiles=tiles,
+        tiles=resolution.inputs,
         joined=joined_neighbours(n),
         positions=(transformer.square_table(hp, own), positions),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, TileInput, joined_neighbours
+from edgeinfer.models.vision.encoder import ImageEncoder, joined_neighbours
 from edgeinfer.models.vision.native import Resolution
 from edgeinfer.models.vision.transformer import KEYS
 
@@ -28,10 +28,6 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     last = transformer.begun_projection(hp, n_most // n, joined, width)
     native.merger(last, "joined", "x", ("mm.0", "mm.2"), joined, width)
 
-    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
-        grid = plan.tiles[0].grid
-        return [TileInput(resolution.late_patches(pixels, grid), resolution.axes(grid))]
-
     return ImageEncoder(
         trunk=transformer.end(g),
         projection=transformer.end(last),
@@ -39,7 +35,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         width=width,
         placeholder=native.QWEN_MARKS.placeholder,
         plan=lambda size: resolution.plan(size, native.QWEN_MARKS),
-        tiles=tiles,
+        tiles=resolution.inputs,
         joined=joined_neighbours(n),
     )
 

@@ -17,7 +17,7 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.images.patches import block_order
 from edgeinfer.models.projectors import Projector
 from edgeinfer.models.vision import native, transformer
-from edgeinfer.models.vision.encoder import ImageEncoder, MediaPlan, Pixels, Size, TileInput
+from edgeinfer.models.vision.encoder import ImageEncoder, Size
 from edgeinfer.models.vision.native import Resolution
 from edgeinfer.models.vision.positions import stretched
 from edgeinfer.models.vision.transformer import KEYS
@@ -45,10 +45,6 @@ def build(hp: Hyperparameters) -> ImageEncoder:
     if deep:
         g.add(JoinParts(("x", *deep.values()), g.buffer("parts", parts * own), own))
 
-    def tiles(pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
-        grid = plan.tiles[0].grid
-        return [TileInput(resolution.late_patches(pixels, grid), resolution.axes(grid))]
-
     def joined(rows: Floats, _: Size) -> Floats:
         return rows.reshape(len(rows) // n, n, parts, own).transpose(0, 2, 1, 3)
 
@@ -63,7 +59,7 @@ def build(hp: Hyperparameters) -> ImageEncoder:
         width=parts * width,
         placeholder=native.QWEN_MARKS.placeholder,
         plan=lambda size: resolution.plan(size, native.QWEN_MARKS),
-        tiles=tiles,
+        tiles=resolution.inputs,
         joined=joined,
         positions=(transformer.square_table(hp, own), positions),
     )

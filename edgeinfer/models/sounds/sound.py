@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Union
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.errors import BadSound
+from edgeinfer.models.media_file import read_media
 from edgeinfer.models.sounds.decoding import (
     MOST_BYTES,
     RATE,
@@ -66,7 +66,7 @@ class Sound:
             return cls._of_samples(_checked(value, name or "sound"), name or "sound")
         if isinstance(value, (str, os.PathLike)):
             path = Path(value)
-            return cls._of_file(_read(path), name or path.name)
+            return cls._of_file(read_media(path, MOST_BYTES, BadSound, "sounds"), name or path.name)
         raise BadSound(f"{type(value).__name__} is no sound: give a path, bytes or float32[samples] at 16 kHz")
 
     @classmethod
@@ -96,20 +96,6 @@ class Sound:
             return self._samples
         assert self._header is not None
         return decoded(self.data, self._header, self.name)
-
-
-def _read(path: Path) -> bytes:
-    """The bytes of a file. Raises BadSound for what is no file, without opening it."""
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise BadSound(f"{path} is no file")
-        if found.st_size > MOST_BYTES:
-            raise BadSound(f"{path} has {found.st_size / 1e6:.0f} MB; sounds may have up to {MOST_BYTES / 1e6:.0f} MB")
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as reason:  # ValueError: a zero in a path
-        raise BadSound(f"{path} cannot be read: {getattr(reason, 'strerror', None) or reason}") from None
 
 
 def _checked(array: NDArray[np.generic], name: str) -> Samples:

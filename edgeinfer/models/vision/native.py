@@ -23,7 +23,7 @@ from edgeinfer.models.images.patches import block_order, normalised_patches
 from edgeinfer.models.images.resizing import resized
 from edgeinfer.models.images.sizes import QWEN_RATIO, multiples_within
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.vision.encoder import MediaPlan, Pixels, Size, TilePlan
+from edgeinfer.models.vision.encoder import MediaPlan, Pixels, Size, TileInput, TilePlan
 from edgeinfer.models.vision.transformer import KEYS, normalisation, product
 
 MOST_TOKENS = 1280
@@ -105,6 +105,11 @@ class Resolution:
         grid = self.grid(size)
         axes = grid_axes((grid[0] // self.block, grid[1] // self.block))
         return MediaPlan((TilePlan(grid, len(axes), axes),), (marks.begin, 0, marks.end))
+
+    def inputs(self, pixels: Pixels, plan: MediaPlan) -> list[TileInput]:
+        """An image as one tile, its patches at positions along axes."""
+        grid = plan.tiles[0].grid
+        return [TileInput(self.late_patches(pixels, grid), self.axes(grid))]
 
     def patches(self, pixels: Pixels, grid: Size) -> Floats:
         """The patches of an image: float32[N, 3 * patch * patch]."""
