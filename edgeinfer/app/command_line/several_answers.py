@@ -22,7 +22,6 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 if TYPE_CHECKING:
     from edgeinfer.app.progress import ProgressLine
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.engine.several.several import Several
 
 CHECK = "check:"
@@ -151,37 +150,6 @@ def kept_notice(several: Several) -> str:
     """Which answer is kept, and why."""
     assert several.choice is not None
     return f"answer {several.choice.number + 1} of {len(several.answers)} is kept: {several.choice.reason}"
-
-
-def several_record(several: Several, wanted: WantedAnswers) -> dict[str, object]:
-    """Several answers in JSON; keys may be added, never renamed. Numbers of answers begin at 0."""
-    choice = several.choice
-    assert choice is not None
-    return {
-        "pick": wanted.arguments["pick"],
-        "kept": choice.number,
-        "reason": choice.reason,
-        "n_generated": several.n_generated,
-        "seconds": several.seconds,
-        "answers": [
-            _sample_record(answer, said, early=number in choice.left)
-            for number, (answer, said) in enumerate(zip(several.answers, choice.votes, strict=True))
-        ],
-    }
-
-
-def _sample_record(answer: TextStream, said: object, *, early: bool) -> dict[str, object]:
-    stats = answer.stats
-    assert stats is not None
-    return {
-        "text": answer.content,
-        "reasoning": answer.reasoning,
-        "vote": None if said is None else str(said),
-        "n_generated": stats.n_generated,
-        "finish_reason": stats.finish_reason,
-        "ended_early": early,
-        "seed": stats.seed,
-    }
 
 
 def several_lines(several: Several) -> list[str]:

@@ -227,9 +227,11 @@ def _report(
     expected = expected_of(llm, stream.stats) if is_told else None
     several: tuple[dict[str, object], list[str]] = {}, []
     if told.several is not None and shown.several is not None:
-        from edgeinfer.app.command_line.several_answers import several_lines, several_record
+        from edgeinfer.app.command_line.several_answers import several_lines
+        from edgeinfer.app.several_record import several_record
 
-        several = {"several": several_record(told.several, shown.several)}, several_lines(told.several)
+        pick = str(shown.several.arguments["pick"])
+        several = {"several": several_record(told.several, pick)}, several_lines(told.several)
     if shown.as_json:
         record = answer_record(llm, stream, settings, read, expected)
         record |= {"calls": list(told.calls), "images": list(told.images), "sounds": list(told.sounds), **several[0]}
