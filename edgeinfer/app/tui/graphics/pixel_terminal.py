@@ -33,7 +33,7 @@ _CELL = re.compile(rb"\x1b\[6;(\d{1,4});(\d{1,4})t")
 _FEATURES = re.compile(rb"\x1b\[\?([\d;]*)c")
 _SIXEL_FEATURE = b"4"
 
-PATIENCE_S = 1.0
+PATIENCE_S = 5.0
 """Time within which the answers must be there: no more than a slow line to another machine needs."""
 MULTIPLEXED = ("TMUX", "STY", "ZELLIJ")
 _KITTY_TERMS = ("xterm-kitty", "xterm-ghostty")
