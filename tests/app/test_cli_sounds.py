@@ -100,15 +100,7 @@ def test_a_model_that_hears_is_not_shown_images(tmp_path: Path) -> None:
     [
         (("-f", "bad.wav", "What?"), TALK[:40], "bad.wav cannot be decoded: it is damaged"),
         (("-f", "bad.wav", "What?"), b"OggS" + bytes(50), "bad.wav is Ogg (Vorbis or Opus); what can be read is WAV"),
-<<<<<<< HEAD
-        (
-            ("-f", "bad.wav", "What?"),
-            b"\0\xff\xfe",
-            "bad.wav is not UTF-8 text; --file takes text files, images (PNG, ",
-        ),
-=======
         (("-f", "bad.wav", "What?"), b"\0\xff\xfe", "bad.wav is not UTF-8 text; --file takes text files, images ("),
->>>>>>> main
         (("-f", "talk.wav", "--raw", "What?"), b"", "--raw uses no chat template, so that sounds have no place"),
     ],
 )
