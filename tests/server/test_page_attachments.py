@@ -144,6 +144,7 @@ def test_a_long_text_that_is_pasted_becomes_a_file(page: Any) -> None:
         ("data.bin", b"\0\1\2", "data.bin is not text; only text files can be attached"),
         ("big.txt", b"x" * 1_000_001, "big.txt has 1.0 MB, and a file may have 1.0 MB; attach a part of it"),
     ],
+    ids=["image", "bytes", "large"],  # a name as long as a file would not fit in the environment of a browser
 )
 def test_what_cannot_be_attached_is_named(page: Any, tmp_path: Path, name: str, data: bytes, told: str) -> None:
     (tmp_path / name).write_bytes(data)

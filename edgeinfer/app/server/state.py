@@ -108,7 +108,8 @@ class ServerState:
             async with AsyncExitStack() as held:
                 use = held.enter_async_context(self.pool.use(name, loads=self.pool.limits.loads_on_demand))
                 found = await (use if request is None else unless_gone(use, request, lambda: None))
-                media_read(found).require(media, found.name)
+                if media:
+                    media_read(found).require(media, found.name)
                 await self.modules.put_back(found)
                 yield found
 

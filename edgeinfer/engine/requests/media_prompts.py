@@ -27,6 +27,8 @@ from edgeinfer.steps import Progress
 IMAGE_PART, SOUND_PART = "image", "audio"
 """The types of parts of a message that are images or sounds, which are their fields of the same names."""
 KINDS = (IMAGE_PART, SOUND_PART)
+NEVER = "(?!)"
+"""A pattern that matches nothing."""
 _OPEN, _CLOSE = "\ue002", "\ue003"
 SEES_NOTHING = (
     "this model, as it was loaded, reads no images: it needs a projector file (mmproj-….gguf) that edgeinfer runs, "
@@ -147,7 +149,7 @@ class PlacedMedia:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         """What stands for a medium; the group that matches has the name of its kind."""
-        return re.compile("|".join(f"(?P<{kind}>{self.patterns[kind].pattern})" for kind in self._by_kind))
+        return re.compile("|".join(f"(?P<{kind}>{self.patterns[kind].pattern})" for kind in self._by_kind) or NEVER)
 
 
 NO_MEDIA = PlacedMedia()

@@ -35,6 +35,11 @@ class EncoderWork:
         return self.graphs[self._trunk_at]
 
     @property
+    def projection(self) -> ModelWork:
+        """The work of the projection."""
+        return self.graphs[-1]
+
+    @property
     def _trunk_at(self) -> int:
         return 0 if self.encoder.stem is None else 1
 
