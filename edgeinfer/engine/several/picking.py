@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.several.answer_forms import Form
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.scheduling.several.samples import Pick, Rules, Sample, still_open
+from edgeinfer.scheduling.several.samples import Pick, Rules, SampledAnswer, still_open
 
 Check = Callable[[str], bool]
 """Whether an answer, its text without thoughts, is right."""
@@ -60,7 +60,7 @@ class Judge:
     def __init__(self, streams: Sequence[TextStream], picking: Picking, wake: Callable[[], None]) -> None:
         """`wake`: called when a check is done, from its thread."""
         self._streams, self._picking, self._wake = streams, picking, wake
-        self._samples = [Sample(number) for number in range(len(streams))]
+        self._samples = [SampledAnswer(number) for number in range(len(streams))]
         self._summed = [(0, 0.0)] * len(streams)
         self._checks: dict[int, Future[bool]] = {}
         self._checker: ThreadPoolExecutor | None = None
@@ -112,7 +112,7 @@ class Judge:
                 self._left.add(number)
                 self._streams[number].stop()
 
-    def _seen(self, sample: Sample, ended: Collection[int]) -> Sample:
+    def _seen(self, sample: SampledAnswer, ended: Collection[int]) -> SampledAnswer:
         """A sample as it is now."""
         if sample.is_over:
             return sample

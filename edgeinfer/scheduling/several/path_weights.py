@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
-from edgeinfer.scheduling.several.samples import Sample
+from edgeinfer.scheduling.several.samples import SampledAnswer
 
 LEAST_FITTED = 6
 """Fewest paths that two distributions can be told apart from."""
@@ -20,9 +20,9 @@ ROUNDS = 20
 MOST_SHAPE = 1e3
 
 
-def different(samples: Sequence[Sample]) -> list[Sample]:
+def different(samples: Sequence[SampledAnswer]) -> list[SampledAnswer]:
     """Samples that count, one for each path: the same tokens twice are no second reason."""
-    found: dict[Hashable, Sample] = {}
+    found: dict[Hashable, SampledAnswer] = {}
     for sample in samples:
         if sample.votes:
             found.setdefault(sample.number if sample.path is None else sample.path, sample)

@@ -16,7 +16,7 @@ how like the others it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampledAnswer:
     """One of several answers, so far.
 
     number    its place among them, from 0 on
@@ -78,27 +78,27 @@ class Pick:
     help     one line for people
     """
 
-    verdict: Callable[[Sequence[Sample], Rules], Verdict]
+    verdict: Callable[[Sequence[SampledAnswer], Rules], Verdict]
     needs: frozenset[Need]
     help: str
 
 
-def still_open(samples: Sequence[Sample]) -> list[Sample]:
+def still_open(samples: Sequence[SampledAnswer]) -> list[SampledAnswer]:
     """Samples that go on."""
     return [sample for sample in samples if not sample.is_over]
 
 
-def numbers(samples: Sequence[Sample]) -> frozenset[int]:
+def numbers(samples: Sequence[SampledAnswer]) -> frozenset[int]:
     """The places of samples."""
     return frozenset(sample.number for sample in samples)
 
 
-def decided(chosen: Sample, reason: str, samples: Sequence[Sample]) -> Verdict:
+def decided(chosen: SampledAnswer, reason: str, samples: Sequence[SampledAnswer]) -> Verdict:
     """The choice of a sample, with which all that go on are not needed."""
     return Verdict(chosen.number, reason, numbers(still_open(samples)))
 
 
-def fallback(samples: Sequence[Sample]) -> Verdict:
+def fallback(samples: Sequence[SampledAnswer]) -> Verdict:
     """What is left to choose where no answer is whole: the longest, of equals the first."""
     longest = max(samples, key=lambda sample: (sample.n_tokens, -sample.number))
     return decided(longest, "no answer came to an end; the longest is kept", samples)

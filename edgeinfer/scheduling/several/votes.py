@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from edgeinfer.scheduling.several.samples import Sample, Verdict, decided
+from edgeinfer.scheduling.several.samples import SampledAnswer, Verdict, decided
 
 
-def one_each(_: Sample) -> float:
+def one_each(_: SampledAnswer) -> float:
     """The weight of a sample where all count alike."""
     return 1.0
 
 
-def tally(samples: Sequence[Sample], weight: Callable[[Sample], float] = one_each) -> dict[Hashable, float]:
+def tally(
+    samples: Sequence[SampledAnswer], weight: Callable[[SampledAnswer], float] = one_each
+) -> dict[Hashable, float]:
     """The weight of each answer, in order of its first sample."""
     found: dict[Hashable, float] = {}
     for sample in samples:
@@ -57,7 +59,7 @@ def entropy(votes: Mapping[Hashable, float]) -> float:
     return -math.fsum(share * math.log(share) for share in shares)
 
 
-def leading(samples: Sequence[Sample], votes: Mapping[Hashable, float], reason: str) -> Verdict:
+def leading(samples: Sequence[SampledAnswer], votes: Mapping[Hashable, float], reason: str) -> Verdict:
     """The choice of the shortest sample that says what leads; of answers with equal votes, the shortest's."""
     most = max(votes.values())
     best = [sample for sample in samples if sample.votes and votes.get(sample.answer) == most]

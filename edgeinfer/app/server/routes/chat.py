@@ -48,6 +48,11 @@ async def chat_completions(body: SeveralChatRequest, request: Request) -> Respon
     """Answer a conversation, as one response or as a stream of events."""
     if body.edgeinfer is not None:
         return await _one_of_several(body, body.edgeinfer, request)
+    return await chat_answered(body, request)
+
+
+async def chat_answered(body: ChatRequest, request: Request) -> Response:
+    """Answer a conversation with each of the answers that are asked for. Raises APIError."""
     state, n = server_state(request), body.n or 1
     async with AsyncExitStack() as held:
         media = first_media(body.messages)

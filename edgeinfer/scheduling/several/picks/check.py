@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeinfer.scheduling.several.samples import OPEN, Pick, Rules, Sample, Verdict, decided, fallback, still_open
+from edgeinfer.scheduling.several.samples import (
+    OPEN,
+    Pick,
+    Rules,
+    SampledAnswer,
+    Verdict,
+    decided,
+    fallback,
+    still_open,
+)
 from edgeinfer.scheduling.several.votes import leading, tally
 
 
-def verdict(samples: Sequence[Sample], rules: Rules) -> Verdict:
+def verdict(samples: Sequence[SampledAnswer], rules: Rules) -> Verdict:
     """The first that passes, or the most frequent of the first `enough` that do; the most frequent if none does."""
     passed = [sample for sample in samples if sample.passed]
     if len(passed) < (rules.enough or 1) and still_open(samples):

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeinfer.scheduling.several.samples import OPEN, Pick, Rules, Sample, Verdict, decided, fallback, still_open
+from edgeinfer.scheduling.several.samples import (
+    OPEN,
+    Pick,
+    Rules,
+    SampledAnswer,
+    Verdict,
+    decided,
+    fallback,
+    still_open,
+)
 from edgeinfer.scheduling.several.votes import leading, tally
 
 
-def verdict(samples: Sequence[Sample], rules: Rules) -> Verdict:
+def verdict(samples: Sequence[SampledAnswer], rules: Rules) -> Verdict:
     """The most frequent of the first `enough` that came to an end; 0: the first one. Depends on their speed."""
     m, whole = rules.enough or 1, [sample for sample in samples if sample.is_whole]
     if len(whole) < m and still_open(samples):

@@ -8,7 +8,7 @@ from edgeinfer.scheduling.several.samples import (
     OPEN,
     Pick,
     Rules,
-    Sample,
+    SampledAnswer,
     Verdict,
     decided,
     fallback,
@@ -17,7 +17,7 @@ from edgeinfer.scheduling.several.samples import (
 )
 
 
-def verdict(samples: Sequence[Sample], _: Rules) -> Verdict:
+def verdict(samples: Sequence[SampledAnswer], _: Rules) -> Verdict:
     """The whole answer whose tokens have the highest probability together.
 
     No further token raises it, so a sample that is already less likely than a whole one leaves.

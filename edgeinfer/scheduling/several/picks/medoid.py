@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeinfer.scheduling.several.samples import OPEN, Pick, Rules, Sample, Verdict, decided, fallback, still_open
+from edgeinfer.scheduling.several.samples import (
+    OPEN,
+    Pick,
+    Rules,
+    SampledAnswer,
+    Verdict,
+    decided,
+    fallback,
+    still_open,
+)
 
 
-def verdict(samples: Sequence[Sample], rules: Rules) -> Verdict:
+def verdict(samples: Sequence[SampledAnswer], rules: Rules) -> Verdict:
     """The whole answer with the highest average likeness to the others, once all or `enough` are whole."""
     whole = [sample for sample in samples if sample.is_whole]
     if still_open(samples) and not 0 < rules.enough <= len(whole):

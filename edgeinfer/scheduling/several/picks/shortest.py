@@ -8,7 +8,7 @@ from edgeinfer.scheduling.several.samples import (
     OPEN,
     Pick,
     Rules,
-    Sample,
+    SampledAnswer,
     Verdict,
     decided,
     fallback,
@@ -18,7 +18,7 @@ from edgeinfer.scheduling.several.samples import (
 from edgeinfer.scheduling.several.votes import leading, tally
 
 
-def verdict(samples: Sequence[Sample], rules: Rules) -> Verdict:
+def verdict(samples: Sequence[SampledAnswer], rules: Rules) -> Verdict:
     """The most frequent of the `enough` shortest answers; 0: the shortest one.
 
     A sample that is as long as these leaves. What is chosen depends on lengths alone, not on which sample was faster.

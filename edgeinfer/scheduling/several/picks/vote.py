@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeinfer.scheduling.several.samples import OPEN, Pick, Rules, Sample, Verdict, fallback, still_open
+from edgeinfer.scheduling.several.samples import OPEN, Pick, Rules, SampledAnswer, Verdict, fallback, still_open
 from edgeinfer.scheduling.several.votes import cannot_change, confidence, leading, tally
 
 
-def verdict(samples: Sequence[Sample], rules: Rules) -> Verdict:
+def verdict(samples: Sequence[SampledAnswer], rules: Rules) -> Verdict:
     """The most frequent answer, as soon as no other one can reach it, or it is sure enough."""
     votes, n_open = tally(samples), len(still_open(samples))
     if not votes:

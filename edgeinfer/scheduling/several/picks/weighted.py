@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from edgeinfer.scheduling.several.path_weights import different, probable
-from edgeinfer.scheduling.several.samples import OPEN, Pick, Rules, Sample, Verdict, fallback, still_open
+from edgeinfer.scheduling.several.samples import OPEN, Pick, Rules, SampledAnswer, Verdict, fallback, still_open
 from edgeinfer.scheduling.several.votes import leading, ranked, tally
 
 
-def verdict(samples: Sequence[Sample], rules: Rules) -> Verdict:
+def verdict(samples: Sequence[SampledAnswer], rules: Rules) -> Verdict:
     """The answer whose different paths have the highest probability together, without improbable paths.
 
     Decided as soon as all that goes on, were it to end now, could not lift another answer to the leader's weight.
@@ -20,7 +20,7 @@ def verdict(samples: Sequence[Sample], rules: Rules) -> Verdict:
         return OPEN if goes_on else fallback(samples)
     most = max(sample.logprob for sample in (*counted, *goes_on))
 
-    def probability(sample: Sample) -> float:
+    def probability(sample: SampledAnswer) -> float:
         return math.exp(sample.logprob - most)
 
     first, *others = [weight for _, weight in ranked(tally(counted, probability))]

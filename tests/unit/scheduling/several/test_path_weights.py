@@ -9,11 +9,11 @@ import pytest
 
 from edgeinfer.scheduling.several.path_weights import different, probable, upper_shares
 from edgeinfer.scheduling.several.picks import PICKS
-from edgeinfer.scheduling.several.samples import Rules, Sample
+from edgeinfer.scheduling.several.samples import Rules, SampledAnswer
 
 
 def test_paths_that_are_the_same_count_once() -> None:
-    samples = [Sample(n, 4, True, True, "a", path) for n, path in enumerate([(1, 2), (1, 2), (1, 3)])]
+    samples = [SampledAnswer(n, 4, True, True, "a", path) for n, path in enumerate([(1, 2), (1, 2), (1, 3)])]
     assert [sample.number for sample in different(samples)] == [0, 2]
 
 
@@ -65,7 +65,7 @@ def errors(pick: str, n: int, n_trials: int) -> float:
         paths = paths_of(rng)
         drawn = rng.choices(paths, [probability for *_, probability in paths], k=n)
         samples = [
-            Sample(k, 9, True, True, answer, (answer, number), math.log(probability))
+            SampledAnswer(k, 9, True, True, answer, (answer, number), math.log(probability))
             for k, (answer, number, probability) in enumerate(drawn)
         ]
         chosen = PICKS.get(pick).verdict(samples, Rules()).chosen

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from edgeinfer.scheduling.several.picks import PICKS
-from edgeinfer.scheduling.several.samples import Pick, Rules, Sample, Verdict
+from edgeinfer.scheduling.several.samples import Pick, Rules, SampledAnswer, Verdict
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class Script:
     logprob: float
     is_whole: bool = True
 
-    def at(self, number: int, n_tokens: int) -> Sample:
+    def at(self, number: int, n_tokens: int) -> SampledAnswer:
         if n_tokens < self.n_tokens:
-            return Sample(number, n_tokens, logprob=self.logprob * n_tokens)
+            return SampledAnswer(number, n_tokens, logprob=self.logprob * n_tokens)
         answer = self.answer if self.is_whole else None
         own = self.n_tokens, True, self.is_whole, answer, (number,), self.logprob * self.n_tokens
-        return Sample(number, *own, passed=self.is_whole and answer == "a")
+        return SampledAnswer(number, *own, passed=self.is_whole and answer == "a")
 
 
-def run(pick: Pick, scripts: list[Script], rules: Rules, speeds: list[int]) -> tuple[Verdict, list[Sample], int]:
+def run(pick: Pick, scripts: list[Script], rules: Rules, speeds: list[int]) -> tuple[Verdict, list[SampledAnswer], int]:
     """Let samples advance until the pick has decided; also how many tokens that took."""
-    samples, left, step = [Sample(number) for number in range(len(scripts))], set[int](), 0
+    samples, left, step = [SampledAnswer(number) for number in range(len(scripts))], set[int](), 0
     while True:
         step += 1
         for number, script in enumerate(scripts):
@@ -53,7 +53,7 @@ def scripted(rng: random.Random, n: int) -> list[Script]:
     ]
 
 
-def ended(scripts: list[Script]) -> list[Sample]:
+def ended(scripts: list[Script]) -> list[SampledAnswer]:
     return [script.at(number, script.n_tokens) for number, script in enumerate(scripts)]
 
 

@@ -7,17 +7,19 @@ import math
 
 import pytest
 
-from edgeinfer.scheduling.several.samples import Sample
+from edgeinfer.scheduling.several.samples import SampledAnswer
 from edgeinfer.scheduling.several.votes import cannot_change, confidence, entropy, leading, ranked, tally
 
 
-def samples(*answers: object) -> list[Sample]:
+def samples(*answers: object) -> list[SampledAnswer]:
     """Finished samples with these answers."""
-    return [Sample(number, 5, True, True, answer) for number, answer in enumerate(answers)]
+    return [SampledAnswer(number, 5, True, True, answer) for number, answer in enumerate(answers)]
 
 
 def test_lanes_that_say_nothing_or_were_cut_do_not_vote() -> None:
-    votes = tally([*samples("a", "b", "a", None), Sample(4, 9, True, False, "b"), Sample(5, 9, False, False, "b")])
+    votes = tally(
+        [*samples("a", "b", "a", None), SampledAnswer(4, 9, True, False, "b"), SampledAnswer(5, 9, False, False, "b")]
+    )
     assert votes == {"a": 2, "b": 1}
     assert ranked(votes) == [("a", 2), ("b", 1)]
 
@@ -55,6 +57,11 @@ def test_entropy_of_equal_shares_is_the_logarithm_of_their_number() -> None:
 
 
 def test_of_those_that_agree_the_shortest_is_chosen() -> None:
-    told = [Sample(0, 9, True, True, "a"), Sample(1, 4, True, True, "b"), Sample(2, 7, True, True, "a"), Sample(3, 2)]
+    told = [
+        SampledAnswer(0, 9, True, True, "a"),
+        SampledAnswer(1, 4, True, True, "b"),
+        SampledAnswer(2, 7, True, True, "a"),
+        SampledAnswer(3, 2),
+    ]
     verdict = leading(told, tally(told), "why")
     assert (verdict.chosen, verdict.reason, verdict.leave) == (2, "why", {3})
