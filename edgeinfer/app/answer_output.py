@@ -97,6 +97,15 @@ def print_answer(stream: TextStream, *, quiet: bool = False, progress: ProgressL
     return interrupted.is_set()
 
 
+def print_whole(stream: TextStream) -> None:
+    """Print an answer that is complete."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    printer = _Printer(stream)
+    printer.push(stream.text)
+    printer.finish()
+
+
 def print_notices(notices: tuple[str, ...]) -> None:
     """Report on stderr what was left out or cut."""
     for notice in notices:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,21 +13,23 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from edgeinfer.app.answer_record import AnswerReads, answer_record, peak_rss_bytes
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 from edgeinfer.app.command_line.question import Question, read_question, read_text_file
+from edgeinfer.app.command_line.several_answers import AnswerCount, Budget, Enough, PickName, VoteForm
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
+    from edgeinfer.app.command_line.several_answers import WantedAnswers
     from edgeinfer.app.mcp.answering import Begin, Show
     from edgeinfer.app.mcp.toolbox import Toolbox, ToolResult
-    from edgeinfer.app.plans.expectation import Expected
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.opening.comparison import Compared
-    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.engine.several.several import Several
     from edgeinfer.models.images.image import Image
     from edgeinfer.models.sounds.sound import Sound
-    from edgeinfer.offload.weights import WeightReads
     from edgeinfer.settings import Settings
 
 
@@ -76,6 +77,11 @@ def run(
             "--mcp", metavar="NAME", help="Let the answer use the tools of this MCP server, or of all; repeatable."
         ),
     ] = None,
+    answers: AnswerCount = None,
+    pick: PickName = None,
+    vote_by: VoteForm = None,
+    enough: Enough = None,
+    budget: Budget = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print statistics to stderr.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -84,12 +90,14 @@ def run(
     Only the answer is printed to standard output, as it is generated; Ctrl-C stops it. Options may appear before,
     between or after the words of the question.
     """
+    from edgeinfer.app.command_line.several_answers import wanted_answers
     from edgeinfer.settings import load_settings
 
-    _check(raw=raw, system="system" in given, mcp=bool(mcp))
+    several = wanted_answers(answers, pick, vote_by, enough, budget)
+    _check(raw=raw, system="system" in given, mcp=bool(mcp), several=several is not None)
     modules = _module_texts(module or ())
     question = read_question(" ".join(prompt) if prompt else None, file or [], raw=raw)
-    shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules)
+    shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules, several=several)
     _answer(question, load_settings(given), tuple(stop or ()), shown, mcp or ())
 
 
@@ -97,13 +105,14 @@ def run(
 class _RunOutput:
     """How a prompt is taken, and what is printed besides or instead of the answer.
 
-    `modules`: texts to stand before it, by name.
+    `modules`: texts to stand before it, by name. `several`: how one of several answers is kept; None: there is one.
     """
 
     raw: bool
     as_json: bool
     as_text: bool
     modules: Mapping[str, str]
+    several: WantedAnswers | None = None
 
 
 def _answer(
@@ -117,6 +126,11 @@ def _answer(
     from edgeinfer.app.progress import ProgressLine
 
     opened = partial(open_llm, n_sessions=2) if shown.modules else open_llm  # modules as they were read, and placed
+    several: Several | None = None
+    if shown.several is not None:
+        from edgeinfer.app.opening.batch_loading import open_for_answers
+
+        opened = partial(open_for_answers, n=shown.several.n + bool(shown.modules))
     with _tools(tool_servers) as toolbox, opened(settings) as llm, ProgressLine() as progress:
         print_notices(llm.info.notices)
         wanted = answer_options(settings) | {"stop": stop, "progress": progress}
@@ -127,21 +141,27 @@ def _answer(
         show = partial(print_answer, quiet=shown.as_json, progress=progress)
         calls: list[CallRecord] = []
         messages = question.messages(settings.generation.system)
-        if toolbox is None:
+        if shown.several is not None:
+            several, interrupted = _several(llm, question.text if shown.raw else messages, wanted, shown, progress)
+            assert several.chosen is not None
+            stream = several.chosen
+        elif toolbox is None:
             stream = llm.complete(question.text, **wanted) if shown.raw else llm.chat(messages, **wanted)
             interrupted = show(stream)
         else:
             begin = partial(_begin, llm, wanted)
             stream, interrupted = _with_tools(toolbox, messages, begin, show, calls)
         assert stream.stats is not None
-        read = _Read(read_since(before, llm.telemetry.weight_reads), time.perf_counter() - started)
+        read = AnswerReads(read_since(before, llm.telemetry.weight_reads), time.perf_counter() - started)
         print_notices(stream.stats.notices)
         print_thoughts_note(stream)
-        told = _Told(calls, _image_records(llm, question.images), _sound_records(llm, question.sounds))
+        told = _Told(calls, _image_records(llm, question.images), _sound_records(llm, question.sounds), several)
         _report(llm, stream, settings, read, shown, told)
-        record_speed(llm, stream.stats)
         found: list[Compared] = []
-        looking = None if interrupted else look_once(llm, progress, found.append)
+        looking = None
+        if several is None:
+            record_speed(llm, stream.stats)
+            looking = None if interrupted else look_once(llm, progress, found.append)
         if looking is not None:
             looking.join()
             print_notices(tuple(each.notice for each in found))
@@ -183,23 +203,18 @@ def _with_tools(
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """What was read of weights for an answer, and the seconds it took."""
-
-    reading: WeightReads
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Told:
-    """What the model was told besides the text: results of tools, images and sounds, each with its numbers."""
+    """What the model was told besides the text: results of tools, images and sounds; and the other answers, if any."""
 
     calls: Sequence[CallRecord]
     images: Sequence[Mapping[str, object]]
     sounds: Sequence[Mapping[str, object]]
+    several: Several | None = None
 
 
-def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _RunOutput, told: _Told) -> None:
+def _report(
+    llm: LLM, stream: TextStream, settings: Settings, read: AnswerReads, shown: _RunOutput, told: _Told
+) -> None:
     """The numbers of an answer: JSON on standard output, text on standard error."""
     from edgeinfer.app.answer_output import stats_text
     from edgeinfer.app.disk_reading import reading_lines, skipped_lines
@@ -208,26 +223,54 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
 
     telemetry = llm.telemetry
     assert stream.stats is not None
-    expected = expected_of(llm, stream.stats) if shown.as_json or shown.as_text else None
+    is_told = (shown.as_json or shown.as_text) and told.several is None  # of one among several nothing was predicted
+    expected = expected_of(llm, stream.stats) if is_told else None
+    several: tuple[dict[str, object], list[str]] = {}, []
+    if told.several is not None and shown.several is not None:
+        from edgeinfer.app.command_line.several_answers import several_lines
+        from edgeinfer.app.several_record import several_record
+
+        pick = str(shown.several.arguments["pick"])
+        several = {"several": several_record(told.several, pick)}, several_lines(told.several)
     if shown.as_json:
-        record = _record(llm, stream, settings, read, expected)
-        record |= {"calls": list(told.calls), "images": list(told.images), "sounds": list(told.sounds)}
+        record = answer_record(llm, stream, settings, read, expected)
+        record |= {"calls": list(told.calls), "images": list(told.images), "sounds": list(told.sounds), **several[0]}
         typer.echo(json.dumps(record, ensure_ascii=False))
     if shown.as_text:
         typer.echo(stats_text(stream.stats), err=True)
         media = ["{name}: {width} × {height}, {n_tokens} tokens".format_map(each) for each in told.images]
         media += ["{name}: {seconds:.1f} s, {n_tokens} tokens".format_map(each) for each in told.sounds]
         predicted: list[str] = []
-        predicts = telemetry.policy.idle_work and telemetry.device == llm.info.device  # with all cores, all the time
-        if predicts:
+        whole = telemetry.policy.idle_work and telemetry.device == llm.info.device  # with all cores, all the time
+        if whole and told.several is None:
             predicted = expectation_lines(expected, stream.stats, llm.info.device, llm.info.cores)
         disk = reading_lines(read.reading, read.seconds) + skipped_lines(read.reading, llm.info.approx)
         memory = [] if llm.info.need is None else [memory_line(llm.info.need, peak_rss_bytes())]
-        for line in (*media, *memory, *worker_lines(telemetry.affinity), *timeline_lines(llm), *disk, *predicted):
+        timing = *worker_lines(telemetry.affinity), *timeline_lines(llm)
+        for line in (*several[1], *media, *memory, *timing, *disk, *predicted):
             typer.echo(line, err=True)
 
 
-def _check(*, raw: bool, system: bool, mcp: bool) -> None:
+def _several(
+    llm: LLM, prompt: str | list[dict[str, Any]], options: Mapping[str, Any], shown: _RunOutput, progress: ProgressLine
+) -> tuple[Several, bool]:
+    """Write several answers and print the one that is kept; returns them, and whether that was interrupted."""
+    from edgeinfer.app.answer_output import print_notices, print_whole
+    from edgeinfer.app.command_line.several_answers import begun, kept_notice, write_all
+
+    assert shown.several is not None
+    several = begun(llm, prompt, shown.several, options)
+    interrupted = write_all(several, progress)
+    assert several.chosen is not None
+    if not shown.as_json:
+        print_whole(several.chosen)
+    print_notices((kept_notice(several),))
+    return several, interrupted
+
+
+def _check(*, raw: bool, system: bool, mcp: bool, several: bool) -> None:
+    if several and mcp:
+        raise BadSetting("several answers cannot use tools; leave out --mcp or --answers")
     if raw and mcp:
         raise BadSetting("--raw uses no chat template, so that the model cannot be told of tools; leave out --mcp")
     if raw and system:
@@ -257,110 +300,6 @@ def _sound_records(llm: LLM, sounds: Sequence[Sound]) -> list[dict[str, object]]
     """The sounds of a question: names, seconds, and the tokens of the prompt that each takes."""
     lengths = [(sound.name, sound.seconds, llm.prompts.n_sound_tokens(sound)) for sound in sounds]
     return [dict(zip(("name", "seconds", "n_tokens"), each, strict=True)) for each in lengths]
-
-
-def _record(
-    llm: LLM, stream: TextStream, settings: Settings, read: _Read, expected: Expected | None
-) -> dict[str, object]:
-    """The answer as a JSON object; keys may be added, never renamed."""
-    from edgeinfer.app.disk_reading import reading_record, skipped_share
-    from edgeinfer.app.plans.fit import memory_record
-
-    stats, facts = stream.stats, llm.info
-    assert stats is not None
-    return {
-        "model": facts.name,
-        "text": stream.content,
-        "reasoning": stream.reasoning,
-        "tokens": list(stream.tokens),
-        "n_prompt": stats.n_prompt,
-        "n_cached": stats.n_cached,
-        "n_from_disk": stats.n_from_disk,
-        "n_from_modules": stats.n_from_modules,
-        "n_shifted": stats.n_shifted,
-        "n_rows": stats.n_rows,
-        "n_generated": stats.n_generated,
-        "finish_reason": stats.finish_reason,
-        "truncated": stats.truncated,
-        "notices": [*facts.notices, *stats.notices],
-        "ttft_s": stats.ttft_s,
-        "prefill_tok_s": stats.prefill_tok_s,
-        "decode_tok_s": stats.decode_tok_s,
-        "plain_tok_s": stats.plain_tok_s,
-        "predicted": None
-        if expected is None
-        else {"prefill_tok_s": expected.prefill_tok_s, "plain_tok_s": expected.plain_tok_s},
-        "steps": stats.steps,
-        "accepted_per_step": stats.accepted_per_step,
-        "draft": _draft_record(stats),
-        "draft_s": None if stats.draft is None else stats.draft.seconds,
-        "approx": facts.approx,
-        "kv_budget": facts.approximation.kv,
-        "prefill_budget": facts.approximation.prefill,
-        "skipped_share": skipped_share(read.reading),
-        "mode": facts.mode,
-        "policy": stats.policy,
-        "workers": [{"cores": list(cores)} for cores in llm.telemetry.affinity],
-        "joules": stats.joules,
-        "joules_per_token": stats.joules_per_token,
-        "seed": stats.seed,
-        "load_s": facts.load_s,
-        "peak_rss_bytes": peak_rss_bytes(),
-        "memory": None if facts.need is None else memory_record(facts.need),
-        "weights_read_bytes": stats.weights_read_bytes,
-        "reading": reading_record(read.reading, read.seconds),
-        "devices": llm.telemetry.device.split("+"),
-        "plan": _plan_line(llm, settings.load.schedule),
-    }
-
-
-def _plan_line(llm: LLM, schedule: str) -> str:
-    """Where the model is: on one device, or on several as it is placed."""
-    from edgeinfer.text_values import size_text
-
-    telemetry = llm.telemetry
-    facts = llm.info
-    where = f"{telemetry.device}: everything"
-    if telemetry.shared is not None:
-        from edgeinfer.app.plans.record import stages_text
-
-        where = f"{telemetry.device} by schedule {schedule}: {stages_text(telemetry.shared.placement)}"
-    elif "+" in telemetry.device:
-        where = f"{telemetry.device} by schedule {schedule}"
-    elif telemetry.streamed is not None:
-        where += f", {telemetry.streamed.nbytes / 1e6:.0f} MB of weights a pass from disk"
-    if not facts.approximation.is_exact:
-        where += f", approx {facts.approximation}"
-    memory_bytes = facts.resident_bytes if facts.need is None else facts.need.total_bytes
-    return f"{where}, memory {size_text(memory_bytes)}, context {facts.n_context}"
-
-
-def _draft_record(stats: Stats) -> dict[str, dict[str, int]]:
-    """Drafted tokens by source, of the sources that had any."""
-    sources = stats.draft.sources if stats.draft is not None else {}
-    return {
-        name: {"proposed": count.proposed, "accepted": count.accepted}
-        for name, count in sources.items()
-        if count.proposed
-    }
-
-
-def peak_rss_bytes() -> int | None:
-    """Peak memory of this process in bytes; None if the system does not report it."""
-    if sys.platform == "win32":
-        import psutil
-
-        return int(psutil.Process().memory_info().peak_wset)
-    if sys.platform == "linux":
-        # getrusage starts from the size of the parent process
-        for line in Path("/proc/self/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == "VmHWM":
-                return int(value.split()[0]) * 1024
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, the others KiB
 
 
 COMMAND = Command(run)

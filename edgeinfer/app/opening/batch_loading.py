@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.opening.loading import check_template, load_options
+from edgeinfer.app.opening.loading import check_template, load_model, load_options
 from edgeinfer.app.opening.model_choice import open_chosen
+from edgeinfer.app.opening.terminal_face import TerminalFace
 from edgeinfer.app.progress import ProgressLine
 from edgeinfer.errors import BadSetting, DoesNotFit, UnknownKey, UnsupportedModel
 from edgeinfer.settings import Settings
@@ -30,6 +31,25 @@ class BatchSettings:
     parallel: int
     n_replicas: int | None = None
     vram_bytes: int | None = None
+
+
+def open_for_answers(settings: Settings, n: int) -> LLM:
+    """Choose the model and load it with KV cache for `n` answers, or as many as fit. Raises EdgeInferError."""
+    check_template(settings.load)
+    face = TerminalFace()
+
+    def load(model: LocalModel) -> LLM:
+        face.found(model.path, settings)
+        n_sessions = beside_all_weights(settings, model.path, n)
+        while True:
+            try:
+                return load_model(model, settings, face, n_sessions, race="first")
+            except DoesNotFit:
+                if n_sessions == 1:
+                    raise
+                n_sessions //= 2
+
+    return open_chosen(settings, load, face)
 
 
 def open_replicas(settings: Settings, wanted: BatchSettings) -> Replicas:

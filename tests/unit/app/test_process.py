@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from edgeinfer.app.commands.run import peak_rss_bytes
+from edgeinfer.app.answer_record import peak_rss_bytes
 
 HELD_BYTES = 300 << 20
 
@@ -17,7 +17,7 @@ def test_the_peak_is_the_process_own() -> None:
     own = peak_rss_bytes()
     assert own is not None
     assert own > HELD_BYTES
-    asked = "from edgeinfer.app.commands.run import peak_rss_bytes; print(peak_rss_bytes())"
+    asked = "from edgeinfer.app.answer_record import peak_rss_bytes; print(peak_rss_bytes())"
     child = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert 0 < int(child.stdout) < HELD_BYTES
     del held

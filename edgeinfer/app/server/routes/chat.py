@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES
+from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES, APIError
 from edgeinfer.app.server.followed import FollowedStream
 from edgeinfer.app.server.message_contents import first_media, messages_of
 from edgeinfer.app.server.objects import (
@@ -26,14 +26,17 @@ from edgeinfer.app.server.objects import (
     usage_record,
 )
 from edgeinfer.app.server.requests import ChatRequest, chat_options, seeded
+from edgeinfer.app.server.several_choices import SeveralAnswers, SeveralChatRequest, WrittenTogether
 from edgeinfer.app.server.state import ServerState, server_state
-from edgeinfer.app.server.streaming import ChunkWriter, ContentReader, read_all, side_by_side, streaming
+from edgeinfer.app.server.streaming import ChunkWriter, ContentReader, event, read_all, side_by_side, streaming
+from edgeinfer.app.several_record import several_record
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.pooled_model import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
+    from edgeinfer.engine.several.several import Several
     from edgeinfer.steps import Progress
 
 ROUTER = APIRouter(tags=["answers"])
@@ -41,8 +44,15 @@ ROUTER = APIRouter(tags=["answers"])
 
 @ROUTER.post("/v1/chat/completions", responses=ANSWER_RESPONSES, response_model=None)
 @ROUTER.post("/chat/completions", include_in_schema=False, response_model=None)
-async def chat_completions(body: ChatRequest, request: Request) -> Response:
+async def chat_completions(body: SeveralChatRequest, request: Request) -> Response:
     """Answer a conversation, as one response or as a stream of events."""
+    if body.edgeinfer is not None:
+        return await _one_of_several(body, body.edgeinfer, request)
+    return await chat_answered(body, request)
+
+
+async def chat_answered(body: ChatRequest, request: Request) -> Response:
+    """Answer a conversation with each of the answers that are asked for. Raises APIError."""
     state, n = server_state(request), body.n or 1
     async with AsyncExitStack() as held:
         media = first_media(body.messages)
@@ -60,6 +70,62 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
         if body.verbose or state.options.shows_prompts:
             told["__verbose"] = {"prompt": prompt_text(followed[0].stream.prompt_ids, model.llm.prompts.tokenizer)}
         return JSONResponse(envelope.record(choices, **told))
+
+
+async def _one_of_several(body: SeveralChatRequest, wanted: SeveralAnswers, request: Request) -> Response:
+    """Write several answers and tell the one that is kept, with what is said of all. Raises APIError."""
+    if (body.n or 1) > 1:
+        raise APIError(400, "with edgeinfer.answers one of them is told: leave n out", param="n")
+    state, media = server_state(request), first_media(body.messages)
+    async with AsyncExitStack() as held:
+        model = await held.enter_async_context(state.model(body.model, wanted.answers, request, media))
+
+        def begun(go_on: Progress) -> Several:
+            options, priority = chat_options(body, state.defaults_of(model)), body.priority or "interactive"
+            return wanted.begun(model.llm, messages_of(body.messages, state.images(go_on)), options, priority)
+
+        several = await state.begun(begun, request, media)
+        envelope = Envelope("chat.completion", model.name, model.llm.info.fingerprint[:16])
+        if body.stream:
+            return streaming(_kept_events(body, wanted, model, several, envelope, state), held.pop_all().aclose)
+        await read_all([WrittenTogether(several)], request)
+        kept, stats = _kept(several), state.answered(model, several.answers, body.id_slot, body.lora)
+        told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0]), **notices_record(stats)}
+        told["edgeinfer"] = several_record(several, wanted.pick)
+        return JSONResponse(envelope.record([_choice(0, kept, body, model)], **told))
+
+
+def _kept(several: Several) -> TextStream:
+    if several.chosen is None:
+        raise APIError(503, "the answers were stopped before one was kept; try again later")
+    return several.chosen
+
+
+async def _kept_events(
+    body: ChatRequest,
+    wanted: SeveralAnswers,
+    model: PooledModel,
+    several: Several,
+    envelope: Envelope,
+    state: ServerState,
+) -> AsyncIterator[bytes]:
+    """Yield the role, then the answer that is kept once it is known, then what is said of all, and the usage."""
+    writer = ChunkWriter(body, envelope)
+    yield writer.chunk(0, {"delta": {"role": "assistant", "content": ""}})
+    try:
+        async for _ in several:
+            pass
+    finally:
+        several.stop()
+    kept, stats = _kept(several), state.answered(model, several.answers, body.id_slot, body.lora)
+    chunks = _ChatChunks(FollowedStream(lambda progress: kept, None), 0, writer, body, model)
+    for chunk in chunks.more(kept.text):
+        yield chunk
+    assert kept.stats is not None
+    for chunk in chunks.end(kept.stats):
+        yield chunk
+    yield event(envelope.record([], is_chunk=True, edgeinfer=several_record(several, wanted.pick)))
+    yield writer.end(usage_record(stats), kept.stats)
 
 
 @ROUTER.post("/v1/chat/completions/input_tokens", responses=ERROR_RESPONSES)

@@ -24,7 +24,7 @@ from edgeinfer.app.server.objects import (
     timings_record,
     usage_record,
 )
-from edgeinfer.app.server.requests import Limit, Sampling, Text, options_of, seeded
+from edgeinfer.app.server.requests import MOST_CHOICES, Limit, Sampling, Text, options_of, seeded
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import ChunkWriter, read_all, side_by_side, streaming
 from edgeinfer.app.server.text_logprobs import joined, prompt_logprobs, text_logprobs
@@ -51,7 +51,12 @@ class CompletionRequest(Sampling):
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: bool | None = None
     suffix: str | None = None
-    best_of: int | None = None
+    best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+
+    @property
+    def n_written(self) -> int:
+        """How many answers are written to a prompt, of which the best `n` are told."""
+        return max(self.best_of or 1, self.n or 1)
 
     @property
     def tells_prompt(self) -> bool:
@@ -65,7 +70,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     state, n, prompts = server_state(request), body.n or 1, _prompts(body)
     _check(body, n)
     async with AsyncExitStack() as held:
-        model = await held.enter_async_context(state.model(body.model, n * len(prompts), request))
+        model = await held.enter_async_context(state.model(body.model, body.n_written * len(prompts), request))
         loop = asyncio.get_running_loop() if body.stream and body.return_progress else None
         followed = await asyncio.to_thread(_streams, body, prompts, model, state, loop)
         envelope = Envelope("text_completion", model.name, model.llm.info.fingerprint[:16])
@@ -74,19 +79,24 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
             events = _events(body, model, followed, echoes, envelope, state)
             return streaming(events, held.pop_all().aclose)
         await read_all(followed, request)
-        stats = state.answered(model, [each.stream for each in followed], body.id_slot, body.lora)
+        streams = [each.stream for each in followed]
+        stats = state.answered(model, streams, body.id_slot, body.lora)
         choices = [
-            _choice(number, each.stream, echo, body, model)
-            for number, (each, echo) in enumerate(zip(followed, echoes, strict=True))
+            _choice(number, stream, echo, body, model)
+            for number, (stream, echo) in enumerate(zip(_best(streams, body), echoes, strict=True))
         ]
-        told = {"usage": _usage(stats, n), "timings": timings_record(stats[0]), **notices_record(stats)}
+        told = {"usage": _usage(stats, body.n_written), "timings": timings_record(stats[0]), **notices_record(stats)}
         return JSONResponse(envelope.record(choices, **told))
 
 
 def _check(body: CompletionRequest, n: int) -> None:
     """Raises APIError for options that edgeinfer does not support."""
-    if body.best_of is not None and body.best_of != n:
-        raise unsupported("edgeinfer gives all answers it makes: leave best_of out, or set it to n", "best_of")
+    if body.best_of is not None and body.best_of < n:
+        message = f"best_of is {body.best_of} and n is {n}: best_of answers are written, and n of them told"
+        raise APIError(400, message, param="best_of")
+    if body.n_written > n and body.stream:
+        message = "the best answers are known once all are written: leave stream out, or best_of"
+        raise APIError(400, message, param="best_of")
     if body.tells_prompt and body.suffix:
         raise unsupported("with a suffix a prompt is not read as it is echoed: leave out suffix or logprobs", "suffix")
     if body.tells_prompt and (body.n_probs or body.post_sampling_probs):
@@ -123,14 +133,30 @@ def _streams(
         prompts = [gap_prompt(model.llm, prompt, body.suffix, options.get("max_tokens")) for prompt in prompts]
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs
+    if body.n_written > (body.n or 1):
+        options.setdefault("logprobs", 0)
     if body.tells_prompt:
         options["scored_from"] = 1
     begin = partial(model.llm.complete, priority=body.priority or "interactive")
     return [
         FollowedStream(partial(begin, prompt, **choice), loop)
         for prompt in prompts
-        for choice in seeded(options, body.n or 1)
+        for choice in seeded(options, body.n_written)
     ]
+
+
+def _best(streams: Sequence[TextStream], body: CompletionRequest) -> list[TextStream]:
+    """The answers to tell: of each prompt those with the highest log probability per token, as OpenAI has it."""
+    n_written, n = body.n_written, body.n or 1
+    if n_written == n:
+        return list(streams)
+    groups = (streams[first : first + n_written] for first in range(0, len(streams), n_written))
+    return [stream for group in groups for stream in sorted(group, key=_logprob_per_token, reverse=True)[:n]]
+
+
+def _logprob_per_token(stream: TextStream) -> float:
+    told = _ended(stream)
+    return sum(each.logprob for each in told) / len(told) if told else 0.0
 
 
 def _echoes(body: CompletionRequest, prompts: Sequence[Prompt], model: PooledModel, n: int) -> list[str]:
@@ -169,7 +195,7 @@ def _choice(number: int, stream: TextStream, echo: str, body: CompletionRequest,
     told: Record | None = None
     if body.tells_prompt:
         told = joined(_of_prompt(stream, echo, model), _logprobs_record(_ended(stream), len(echo), body, model))
-    elif stream.logprobs:
+    elif stream.logprobs and (body.logprobs is not None or body.n_probs):
         told = _logprobs_record(stream.logprobs, len(echo), body, model)
     return {
         "index": number,

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from edgeinfer.app.server.errors import ERROR_RESPONSES, invalid, unsupported
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import ChatRequest, RequestBody
-from edgeinfer.app.server.routes.chat import chat_completions
+from edgeinfer.app.server.routes.chat import chat_answered
 
 ROUTER = APIRouter(tags=["answers"])
 
@@ -30,7 +30,7 @@ class PredictRequest(RequestBody):
 async def predict(body: PredictRequest, request: Request) -> Record:
     """Answer all conversations at the same time; if one is refused, so is the request, and the others end."""
     chats = [_chat(instance, number) for number, instance in enumerate(body.instances)]
-    answering = [asyncio.create_task(chat_completions(chat, request)) for chat in chats]
+    answering = [asyncio.create_task(chat_answered(chat, request)) for chat in chats]
     try:
         answers = await asyncio.gather(*answering)
     finally:

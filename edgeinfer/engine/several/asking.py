@@ -1,0 +1,121 @@
+"""Asking a model for several answers at once: the method of `LLM`, and how one of them is kept.
+
+In: a conversation or a text, options as for one answer, the name of a pick. Out: a `Several`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Unpack
+
+import numpy as np
+
+from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.prompts import Prompts
+from edgeinfer.engine.requests.request import Options, Request
+from edgeinfer.engine.requests.told_chat import Known
+from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.scheduler.sequence import ScheduledSequence
+from edgeinfer.engine.scheduler.step_driver import StepDriver
+from edgeinfer.engine.several.answer_forms import Form, form_of
+from edgeinfer.engine.several.picking import Check, Picking
+from edgeinfer.engine.several.several import Several
+from edgeinfer.engine.speculation.session_drafts import SessionDrafts
+from edgeinfer.errors import BadSetting
+from edgeinfer.graph.step import Floats
+from edgeinfer.models.text import Tokenizer
+from edgeinfer.scheduling.allotment import Priority
+from edgeinfer.scheduling.several.picks import PICKS
+from edgeinfer.scheduling.several.samples import Rules
+
+MOST_ANSWERS = 64
+LIKENED = 2048
+"""Characters of a text that are compared with others."""
+
+
+class SeveralAsker:
+    """The method of `LLM` that asks for several answers."""
+
+    _pool: Pool
+    _driver: StepDriver
+    _tokenizer: Tokenizer
+    prompts: Prompts
+    _known: Known
+    _opened_drafts: Callable[[], SessionDrafts | None]
+    embed: Callable[[Sequence[str]], list[Floats]]
+
+    def several(
+        self,
+        prompt: str | Messages,
+        n: int,
+        *,
+        pick: str = "vote",
+        answer: str | Form = "auto",
+        enough: int = 0,
+        confidence: float = 1.0,
+        check: Check | None = None,
+        most_tokens: int = 0,
+        most_s: float = 0.0,
+        priority: Priority = "interactive",
+        **options: Unpack[Options],
+    ) -> Several:
+        """Write `n` answers to a conversation, or to continue a text, side by side, and keep one of them.
+
+        `pick`: how: vote, weighted, shortest, first, likely, check, medoid (`scheduling.several.picks`). `answer`: what
+        of a text counts for votes (`answer_forms.form_of`). `enough`: how many finished answers the pick is content
+        with; 0: as it says itself. `confidence`: votes also stop once the leader is that likely to stay ahead. `check`:
+        whether an answer is right, for the pick check; runs in a thread. `most_tokens`, `most_s`: limits of all answers
+        together, which end those that go on; 0: none. With a seed, answers have that seed and those that follow it.
+        Raises as `chat`, and BadSetting.
+        """
+        self._pool.check_open()
+        picking = self._picking(pick, answer, Rules(enough, confidence), check)
+        if not 1 <= n <= MOST_ANSWERS:
+            raise BadSetting(f"n cannot be {n}: several answers are 1 to {MOST_ANSWERS}")
+        if most_tokens < 0 or most_s < 0:
+            raise BadSetting("most_tokens and most_s cannot be negative; 0 is no limit")
+        if "logprobs" in picking.pick.needs:
+            options.setdefault("logprobs", 0)
+        requests = self._requests_of(prompt, n, options)
+        if n > 1 and requests[0].sampling.temperature == 0:
+            raise BadSetting("with temperature 0 all answers are the same; set it above 0 (0.7, say)")
+        sequences = [
+            ScheduledSequence(
+                self._pool.reserve(),
+                self._tokenizer,
+                request,
+                opens=self._opened_drafts,
+                priority=priority,
+                shares_prefix=True,
+                counts_energy=False,
+            )
+            for request in requests
+        ]
+        return Several(sequences, self._driver, replace(picking, most_tokens=most_tokens, most_s=most_s))
+
+    def _picking(self, pick: str, answer: str | Form, rules: Rules, check: Check | None) -> Picking:
+        """How one is kept. Raises BadSetting."""
+        if pick not in PICKS:
+            raise BadSetting(f"pick cannot be {pick!r}; there are: {', '.join(PICKS.keys())}")
+        if rules.enough < 0 or not 0 < rules.confidence <= 1:
+            raise BadSetting("enough must be 0 or more, and confidence above 0 and at most 1")
+        chosen = PICKS.get(pick)
+        if ("checks" in chosen.needs) != (check is not None):
+            raise BadSetting("the pick check needs a check, a function or command, and no other pick takes one")
+        likeness = self._likeness if "likeness" in chosen.needs else None
+        return Picking(chosen, form_of(answer), rules, check, likeness)
+
+    def _requests_of(self, prompt: str | Messages, n: int, options: Options) -> list[Request]:
+        """The requests of the answers, each with a seed and a constraint of its own."""
+        seed = options.get("seed")
+        seeded: list[Options] = [options if seed is None else {**options, "seed": seed + each} for each in range(n)]
+        if isinstance(prompt, str):
+            return [self.prompts.text(prompt, each) for each in seeded]
+        return [self.prompts.chat(prompt, each, self._known) for each in seeded]
+
+    def _likeness(self, texts: Sequence[str]) -> list[float]:
+        """Average cosine of each text's embedding with the others'. Raises UnsupportedModel where there are none."""
+        rows = np.stack(self.embed([text[:LIKENED] or " " for text in texts]))
+        cosines = rows @ rows.T
+        return [float(each) for each in (cosines.sum(axis=1) - np.diag(cosines)) / max(1, len(texts) - 1)]

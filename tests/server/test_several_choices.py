@@ -1,0 +1,133 @@
+"""Several answers over HTTP: best_of of completions, the field `edgeinfer` of chats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.server.conftest import Running, served
+
+PROMPT = "the rain in the tin, the hen in the inn"
+ENDS = {"2": 8.5}
+"""A bias that lets answers of the tiny model come to an end, at different lengths."""
+
+
+@pytest.fixture(scope="module")
+def running(tiny_model: Any) -> Iterator[Running]:
+    with served(tiny_model) as server:
+        yield server
+
+
+@pytest.fixture
+def http(running: Running) -> httpx.Client:
+    return running.http()
+
+
+def complete(http: httpx.Client, **fields: Any) -> dict[str, Any]:
+    response = http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 8, "temperature": 1.2, **fields})
+    assert response.status_code == 200, response.text
+    record: dict[str, Any] = response.json()
+    return record
+
+
+def mean_logprob(choice: dict[str, Any]) -> float:
+    told = choice["logprobs"]["token_logprobs"]
+    return float(sum(told) / len(told))
+
+
+def test_best_of_tells_the_answers_with_the_highest_log_probability_per_token(http: httpx.Client) -> None:
+    every = [complete(http, seed=40 + number, logprobs=0)["choices"][0] for number in range(6)]
+    best = sorted(every, key=mean_logprob, reverse=True)
+    told = complete(http, seed=40, best_of=6, n=2)
+    assert [choice["text"] for choice in told["choices"]] == [choice["text"] for choice in best[:2]]
+    assert [choice["index"] for choice in told["choices"]] == [0, 1]
+    assert all(choice["logprobs"] is None for choice in told["choices"])
+    assert told["usage"]["completion_tokens"] == 6 * 8
+
+
+def test_best_of_several_prompts_is_by_prompt(http: httpx.Client) -> None:
+    alone = [complete(http, prompt=prompt, seed=3, best_of=3)["choices"][0]["text"] for prompt in ("one", "two")]
+    together = complete(http, prompt=["one", "two"], seed=3, best_of=3)
+    assert [choice["text"] for choice in together["choices"]] == alone
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"best_of": 2, "n": 3}, "best_of is 2 and n is 3"),
+        ({"best_of": 3, "stream": True}, "leave stream out"),
+        ({"best_of": 0}, "best_of"),
+        ({"best_of": 17}, "best_of"),
+    ],
+)
+def test_best_of_that_cannot_be_is_refused(http: httpx.Client, fields: dict[str, Any], message: str) -> None:
+    response = http.post("/v1/completions", json={"prompt": PROMPT, **fields})
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
+
+
+def chat(http: httpx.Client, several: dict[str, Any], **fields: Any) -> httpx.Response:
+    body = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 40, "temperature": 1.0, "seed": 11}
+    return http.post("/v1/chat/completions", json={**body, "logit_bias": ENDS, "edgeinfer": several, **fields})
+
+
+@pytest.mark.parametrize("pick", ["vote", "weighted", "shortest", "first", "likely"])
+def test_one_of_several_answers_is_told_with_the_reason(http: httpx.Client, pick: str) -> None:
+    record = chat(http, {"answers": 5, "pick": pick}).json()
+    several = record["edgeinfer"]
+    assert (several["pick"], len(several["answers"]), len(record["choices"])) == (pick, 5, 1)
+    kept = several["answers"][several["kept"]]
+    assert record["choices"][0]["message"]["content"] == kept["text"]
+    assert [each["seed"] for each in several["answers"]] == list(range(11, 16))
+    assert record["usage"]["completion_tokens"] == several["n_generated"]
+    assert several["reason"]
+
+
+def test_a_stream_has_the_answer_that_is_kept_and_what_is_said_of_all(running: Running, http: httpx.Client) -> None:
+    whole = chat(http, {"answers": 4, "pick": "shortest"}).json()
+    with openai.OpenAI(base_url=f"{running.url}/v1", api_key="none") as client:
+        chunks = list(
+            client.chat.completions.create(
+                model="tiny",
+                messages=[{"role": "user", "content": PROMPT}],
+                max_tokens=40,
+                temperature=1.0,
+                seed=11,
+                logit_bias={"2": 8},
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_body={"edgeinfer": {"answers": 4, "pick": "shortest"}, "logit_bias": ENDS},
+            )
+        )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole["choices"][0]["message"]["content"]
+    told = [
+        chunk.model_extra["edgeinfer"] for chunk in chunks if chunk.model_extra and "edgeinfer" in chunk.model_extra
+    ]
+    assert [each["kept"] for each in told] == [whole["edgeinfer"]["kept"]]
+    assert chunks[-1].usage is not None
+
+
+@pytest.mark.parametrize(
+    ("several", "fields", "message"),
+    [
+        ({"answers": 0}, {}, "answers"),
+        ({"answers": 65}, {}, "answers"),
+        ({"answers": 3, "pick": "check"}, {}, "pick"),
+        ({"answers": 3, "vote_by": "words"}, {}, "form of an answer"),
+        ({"answers": 3}, {"n": 2}, "leave n out"),
+        ({"answers": 3}, {"temperature": 0}, "temperature 0"),
+        ({}, {}, "answers"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    http: httpx.Client, several: dict[str, Any], fields: dict[str, Any], message: str
+) -> None:
+    response = chat(http, several, **fields)
+    assert response.status_code == 400
+    assert message in json.dumps(response.json()["error"])
