@@ -26,16 +26,6 @@ KITTY = {"TERM": "xterm-kitty", "COLORTERM": "truecolor"}
 SIZES = ("COLUMNS", "LINES")
 """Set for workers of pytest, and stronger than what a terminal says of its size."""
 NOT_PASSED = (*SIZES, "TMUX", "STY", "ZELLIJ", "NO_COLOR", "TERM_PROGRAM", "XTERM_VERSION", "KONSOLE_VERSION")
-    "COLUMNS",
-    "LINES",
-    "TMUX",
-    "STY",
-    "ZELLIJ",
-    "NO_COLOR",
-    "TERM_PROGRAM",
-    "XTERM_VERSION",
-    "KONSOLE_VERSION",
-)
 
 if hasattr(os, "openpty"):
     from tests.app.tui.stand_in_terminal import StandIn
