@@ -312,7 +312,9 @@ def _fitting(
     if not spec.is_causal:  # reads whole texts in one pass and generates none
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         options = replace(options, spec="off")
-    parts = (f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors, head))
+    own = subject.projector is not None and subject.projector.file.path == subject.gguf.path
+    left = left_out(spec, metadata, tensors, head, reads_images=own)
+    parts = (f"left out of {name}: {part}" for part in left)
     notices += (*told_of(subject.approx, n_context), *parts, *map(str, adapters), *told_of_factors(spec, n_context))
     if options.device == AUTO_DEVICE:
         subject, limits, options, more = _held(subject, name, options, limits)

@@ -34,8 +34,10 @@ UNREAD = re.compile(
     r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*|adapter\.\d+\..*\.transposed"
 )
 """Tensors that a model may have without reading them: rotary tables not selected by its context, what outputs need."""
+IMAGE_READER = "what reads images"
+"""The part of which a model that uses it is told nothing."""
 PARTS = {
-    "what reads images": re.compile(r"(v|mm)\..*"),
+    IMAGE_READER: re.compile(r"(v|mm)\..*"),
     "what reads sound": re.compile(r"a\..*"),
     "norms of LoRA adapters": re.compile(r"adapter\.\d+\..*_norm\.weight"),
     "blocks that predict tokens after the next one (MTP)": re.compile(r"blk\.(\d{1,9})\..*|mtp\..*"),
@@ -230,13 +232,22 @@ def _check_partner(file: GGUFFile, model: GGUFFile, spec: ModelSpec) -> None:
 
 
 def left_out(
-    spec: ModelSpec, metadata: Metadata, tensors: Mapping[str, TensorInfo], head: OpenHead | None = None
+    spec: ModelSpec,
+    metadata: Metadata,
+    tensors: Mapping[str, TensorInfo],
+    head: OpenHead | None = None,
+    *,
+    reads_images: bool = False,
 ) -> tuple[str, ...]:
-    """Descriptions of the parts of a file that edgeinfer leaves out. `head`: the one that is used."""
+    """Descriptions of the parts of a file that edgeinfer leaves out. `head`: the one that is used.
+
+    `reads_images`: its own projector is used.
+    """
     used = set() if head is None else _names_of_head(head.head)
     n_blocks = Hyperparameters(metadata, tensors, 0).integer("block_count")
     found = (_part(name, spec.n_layers, n_blocks) for name in tensors if name not in used)
-    return tuple(dict.fromkeys(part for part in found if part is not None))
+    parts = dict.fromkeys(part for part in found if part is not None)
+    return tuple(part for part in parts if not (reads_images and part == IMAGE_READER))
 
 
 def _part(tensor: str, n_layers: int, n_blocks: int) -> str | None:

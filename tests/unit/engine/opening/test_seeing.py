@@ -77,3 +77,13 @@ def test_without_a_projector_nothing_is_said(tiny_model: Path) -> None:
     with edgeinfer.load(tiny_model, device="reference") as llm:
         assert not llm.info.reads_images
         assert not any("images" in notice for notice in llm.info.notices)
+
+
+def test_a_projector_in_the_models_file_is_left_out_only_where_it_is_not_used(tmp_path: Path) -> None:
+    model, left = together(tmp_path / "gemma.gguf"), "left out of gemma: what reads images"
+    with edgeinfer.load(model, device="reference", prefix_cache=False) as llm:
+        assert llm.info.reads_images
+        assert left not in llm.info.notices
+    with edgeinfer.load(model, device="reference", mmproj="off") as llm:
+        assert not llm.info.reads_images
+        assert left in llm.info.notices
