@@ -14,6 +14,7 @@ from typing import get_args
 from edgeinfer.adapter_choice import AdapterChoice, adapter_choices
 from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.errors import BadSetting
+from edgeinfer.hand_over import HandOver
 from edgeinfer.setting_groups import CTX_CAP, METADATA_KEY, option
 from edgeinfer.setting_values import (
     KVKind,
@@ -130,6 +131,19 @@ class LoadOptions:
         "PATH",
         several="repeated",
     )
+    small_model: str | Path | None = option(
+        None,
+        "Not exact: a smaller model with the same vocabulary writes, and the model only where --hand-over says.",
+        unset_or(path_text),
+        "MODEL",
+    )
+    hand_over: HandOver | str = option(
+        "bild=0.6,3",
+        "When the model writes in place of --small-model: bild=P,NATS (the small one's best guess is below P, or the "
+        "model finds its token improbable), entropy=NATS, or steps=0-9 (it rates sentences).",
+        HandOver.parse,
+        "bild|entropy|steps[=N]",
+    )
     self_draft: SelfDraftBudget = option(
         "off",
         "Draft for long texts with the model itself, attending to N cached tokens: auto, off, or N; changes no token.",
@@ -212,6 +226,12 @@ class LoadOptions:
     progress: Progress = no_progress
 
     @property
+    def handing_over(self) -> HandOver:
+        """When the model writes in place of a small one."""
+        assert isinstance(self.hand_over, HandOver)
+        return self.hand_over
+
+    @property
     def device_names(self) -> tuple[str, ...]:
         """The devices named in `device`."""
         return tuple(self.device.split(","))
@@ -261,5 +281,5 @@ class LoadOptions:
             except ValueError as reason:
                 raise BadSetting(f"{name} cannot be {value!r}: it must be {reason.args[0]}") from None
         object.__setattr__(self, "kv", kv_kind(self.kv))  # by its own name if an earlier spelling was given
-        for name in ("approx", "self_draft", "kv_ram"):
+        for name in ("approx", "self_draft", "kv_ram", "hand_over"):
             object.__setattr__(self, name, rules[name](getattr(self, name)))

@@ -22,6 +22,7 @@ from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.prefixes.kept import disk_prefixes
 from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters
 from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.drafting import ClosingSpeculator
 from edgeinfer.engine.requests.media_prompts import IMAGE_PART, SOUND_PART
 from edgeinfer.engine.requests.module_prompts import Module, PromptPiece
 from edgeinfer.engine.requests.named_modules import NamedModules
@@ -42,9 +43,9 @@ from edgeinfer.engine.session import Session, read_cache, write_cache
 from edgeinfer.engine.several.asking import SeveralAsker
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
-from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
 from edgeinfer.engine.telemetry import Telemetry
+from edgeinfer.engine.two_models.two_models import TwoModels
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.key_turns import key_turns
 from edgeinfer.graph.step import IDS_ONLY, PAGE
@@ -97,11 +98,13 @@ class LLM(TextReader, TextScorer, SeveralAsker):
         comparison: Comparison | None = None,
         prefix_bytes: int = 0,
         reuse: tuple[Reuse, str] = ("exact", ""),
+        two_models: TwoModels | None = None,
     ) -> None:
         """`parallel`: requests that run at the same time; None: as many as a pass has outputs.
 
         `prefix_bytes`: disk space for prefixes; 0: none are kept there. `reuse`: what requests may use of the cache if
-        they do not say, and why it cannot be more than the same beginning, if it cannot.
+        they do not say, and why it cannot be more than the same beginning, if it cannot. `two_models`: a small model
+        that writes in its place.
         """
         self._media = media_reader(subject, pool)
         self._subject = subject
@@ -126,7 +129,7 @@ class LLM(TextReader, TextScorer, SeveralAsker):
         told = ollama.stops, ollama.system, limits.kv_budget > 0
         self.prompts = Prompts(*own, self.adapters, *told, *reuse, named, modalities)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
-        self._primes = drafting.primes
+        self._primes, self._two_models = drafting.primes, two_models
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
         keeps = admission.on_disk is not None
@@ -188,7 +191,8 @@ class LLM(TextReader, TextScorer, SeveralAsker):
         """Open a session that drafts from the given drafts, or not at all; for measurements. Raises EngineClosed."""
         own = self._pool.open(), self.prompts, drafts
         kv_bytes = None if self._subject.spec is None else self._kv_bytes
-        return Session(*own, kv_bytes=kv_bytes, driver=self._driver)
+        opens = None if self._two_models is None else self._two_models.session
+        return Session(*own, kv_bytes=kv_bytes, driver=self._driver, opens=opens)
 
     def _kv_bytes(self, n_tokens: int) -> int:
         """Bytes of keys and values of `n_tokens` tokens of a sequence, in whole pages, and of its states."""
@@ -232,8 +236,10 @@ class LLM(TextReader, TextScorer, SeveralAsker):
         self._recent.append(sequence)
         return TextStream(sequence, self._driver)
 
-    def _opened_drafts(self) -> SessionDrafts | None:
-        """Drafts for an answer that begins now; None if nothing is drafted."""
+    def _opened_drafts(self) -> ClosingSpeculator | None:
+        """Drafts for an answer that begins now, or the small model that writes it; None if nothing is drafted."""
+        if self._two_models is not None:
+            return self._two_models.session()
         drafts = self.drafts
         return None if drafts is None else drafts.session()
 
@@ -371,6 +377,8 @@ class LLM(TextReader, TextScorer, SeveralAsker):
         if self._media is not None:
             self._media.close()
         self._pool.close()
+        if self._two_models is not None:
+            self._two_models.close()
         if self.drafts is not None:
             self.drafts.close()
         self._subject.file.close()

@@ -45,10 +45,11 @@ from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.workers import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.running import OpenModel, RunningNote
-from edgeinfer.engine.speculation.draft_model import draft_bytes, split_sources
+from edgeinfer.engine.speculation.draft_model import split_sources
 from edgeinfer.engine.speculation.heads import HeadInFile, chosen_head, showing_rows
 from edgeinfer.engine.speculation.self_draft import with_self_drafts
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, ModelDrafting, drafts_for, may_draft_later
+from edgeinfer.engine.two_models.setup import require_both, second_bytes, two_models_for, with_two_models
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, OtherKindOfModel, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
@@ -94,6 +95,7 @@ def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
     """Load a model that is on this machine, by name or path or as found, with a record of options. Raises as `load`."""
     started = time.perf_counter()
     require_kv_ram(options)
+    options = with_two_models(options)
     options = reusing(replace(options, device=approximate_on(options.device, options.approximation)))
     chosen_template(options)  # a mistake in it is told before the model is opened
     local = model if isinstance(model, LocalModel) else ModelStore().find(str(model))
@@ -131,6 +133,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     verify_cost  cost of passes by their number of tokens, used instead of the measured cost
     draft_from   files and folders of text to draft from as well, and at most one smaller model with the same
                  vocabulary, or trained head (EAGLE-3, MTP, assistant) made for the model, by file or name
+    small_model  not exact: a smaller model with the same vocabulary that writes, and this one where `hand_over` says
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
     reuse        "shifted" does not read text again that stands elsewhere in an earlier prompt, as after a changed line:
@@ -259,7 +262,7 @@ def _held(
     if (head := HeadInFile.of(subject)) is not None:
         beside = head.need(options.device, limits, all_stay=False).beside_bytes
     else:
-        beside = 0 if options.spec == "off" else draft_bytes(options.draft_from, limits)
+        beside = second_bytes(options, limits)
     own = subject.fingerprint if subject.approx.is_exact else fingerprint(subject.gguf)
     assert subject.spec is not None
     arguments = (subject.spec, subject.gguf, name, own, limits)
@@ -277,6 +280,7 @@ def _held(
         reason = str(refusal)
         found, notices = place_and_pack(*arguments, holding, progress)
     reason += ram_for_both(subject.spec, subject.gguf, name, limits, holding, beside)
+    require_both(options, beside, reason)
     if head is not None:
         head.close()
     texts, path = split_sources(options.draft_from)
@@ -362,12 +366,15 @@ def _start(
             loops, drafts_later = None, True
         head, own = HeadInFile.of(subject), (executor, tokenizer, subject.fingerprint, options)
         drafts, draft_notices = drafts_for(*own, loops, options.progress, head)
+        pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
+        two_models = two_models_for(options, tokenizer, pool)
     except BaseException:
         if executor is not None:
             executor.close()
         raise
     subject.release()
     notices += told + executor.notices + draft_notices + template.notices
+    notices += () if two_models is None else (two_models.notice,)
     facts = ModelInfo(
         name=name,
         path=subject.file.path,
@@ -388,8 +395,8 @@ def _start(
     )
     # a full successor table takes hundreds of passes, each of which would read from disk
     primes = options.history and limits.stored is None
-    pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
     comparison = None if choose_later is None else Comparison(choose_later, lambda: pool.idle_s, executor.device)
     drafting = ModelDrafting(drafts, LaterDrafts(*own, head) if drafts_later else None, primes)
     model, reuse = (subject, pool, tokenizer, template, facts, drafting), (options.reuse, why_exact(subject, options))
-    return LLM(*model, parallel=options.parallel, comparison=comparison, prefix_bytes=options.prefix_bytes, reuse=reuse)
+    sizes = {"parallel": options.parallel, "prefix_bytes": options.prefix_bytes}
+    return LLM(*model, **sizes, comparison=comparison, reuse=reuse, two_models=two_models)

@@ -15,6 +15,7 @@ from typing import Unpack
 
 from edgeinfer.engine.kv.saved_state import seal, unseal
 from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.drafting import ClosingSpeculator
 from edgeinfer.engine.requests.module_prompts import PromptPiece
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
@@ -47,10 +48,12 @@ class Session:
         *,
         kv_bytes: Callable[[int], int] | None = None,
         driver: StepDriver | None = None,
+        opens: Callable[[], ClosingSpeculator | None] | None = None,
     ) -> None:
         """`drafts`: returns what to draft from; called before each answer until it returns something.
 
         `kv_bytes`: bytes for a number of tokens; None if only another program knows.
+        `opens`: creates what drafts or writes for one answer, in place of `drafts`.
         `driver`: shared by all sequences that may take part in the same passes; None: this session has its own.
         """
         self._cached = cached
@@ -59,7 +62,7 @@ class Session:
         self._speculator: SessionDrafts | None = None
         self._opening = threading.Lock()
         """Held while `speculator` is created: a thread may close the session meanwhile."""
-        self._kv_bytes = kv_bytes
+        self._kv_bytes, self._opens = kv_bytes, opens
         self._driver = driver or StepDriver(Scheduler(cached.pool))
         self._last: ScheduledSequence | None = None
 
@@ -120,7 +123,7 @@ class Session:
     def branch(self) -> Session:
         """Return a copy of this session with the same cached tokens; the two share memory until they differ."""
         own = self._cached.branch(), self._prompts, self._drafts
-        twin = Session(*own, kv_bytes=self._kv_bytes, driver=self._driver)
+        twin = Session(*own, kv_bytes=self._kv_bytes, driver=self._driver, opens=self._opens)
         twin._last = self._last
         return twin
 
@@ -165,7 +168,7 @@ class Session:
     def _start(self, request: Request, priority: Priority) -> TextStream:
         self._cached.check_open()
         own = self._cached, self._prompts.tokenizer, request, self.speculator
-        self._last = ScheduledSequence(*own, priority=priority)
+        self._last = ScheduledSequence(*own, opens=self._opens, priority=priority)
         return TextStream(self._last, self._driver)
 
     def _known(self) -> tuple[int, ...]:

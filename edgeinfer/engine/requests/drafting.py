@@ -3,7 +3,7 @@
 In: tokens with parents, and the token the model chooses after each node. Out: the chosen tokens and the nodes that lead
 there. Works for any tree, however it was drafted: a draft decides how many tokens a pass gives, never which. A
 `PassDrafter` drafts for all texts of the next pass; each text has a `Speculator`, which afterwards gets its logits and
-its walk. Nothing they do can change a text. Knows no models or caches.
+its walk. Nothing they do can change a text, unless it has a `Writer`. Knows no models or caches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.sampling import Distribution, SamplingSettings
 from edgeinfer.graph.step import Floats, Int32s
@@ -129,12 +130,32 @@ class SourceCount:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedWriting:
+    """What two models wrote of an answer, which is then not the large model's own.
+
+    small         the small model's name
+    hand_over     when the large one writes, as the setting spells it
+    n_small       tokens of the answer by the small model, n_large by the large one
+    n_handed_over how often the large one took over
+    n_dropped     tokens of the small model that were not kept
+    """
+
+    small: str
+    hand_over: str
+    n_small: int
+    n_large: int
+    n_handed_over: int
+    n_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
 class DraftReport:
     """Drafting for one text: tokens by source, seconds spent on drafting, and the expected results of its passes.
 
     n_passes: passes of at least one token, of which n_single verified no draft; n_expected: tokens they should have
     given. single_s: seconds of a one-token pass, estimated from passes of all sizes; None before the first pass. Where
     texts share passes, each counts its own drafts, and the same part of the seconds as every other one.
+    shared_writing: what each of two models wrote, where a small one writes instead of drafting.
     """
 
     sources: Mapping[str, SourceCount]
@@ -143,6 +164,7 @@ class DraftReport:
     n_single: int
     n_expected: float
     single_s: float | None = None
+    shared_writing: SharedWriting | None = None
 
     @property
     def n_proposed(self) -> int:
@@ -177,7 +199,7 @@ class DraftRequest:
 
     `history` is that of the speculator's `begin` plus the tokens chosen since; its last token is the root. `n_pages`:
     pages of the KV cache that its draft takes if there is more of it than a root. `text`: the tokens before the root in
-    the cache; None if rows are among them.
+    the cache; None if rows are among them. `stopped`: whether the answer was asked to end.
     """
 
     speculator: Speculator
@@ -186,6 +208,7 @@ class DraftRequest:
     deepest: int
     n_pages: int = 0
     text: CachedText | None = None
+    stopped: StopFlag | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +261,24 @@ class RowReader(Protocol):
         ...
 
 
+class Writer(Protocol):
+    """Another model whose tokens may stay although the model itself would choose others."""
+
+    def kept(self, draft: Draft, logits: Floats) -> Sequence[int]:
+        """The token that stays after each node of the last draft, a chain; NO_TOKEN where the model itself chooses."""
+        ...
+
+
 class Speculator(Protocol):
     """Drafts for one text after another; its calls never overlap."""
+
+    @property
+    def writer(self) -> Writer | None:
+        """What decides which drafted tokens stay; None: those that the model chooses itself, as in all exact drafts.
+
+        With one, there is a draft for every token of an answer, the first too.
+        """
+        ...
 
     @property
     def row_reader(self) -> RowReader | None:
@@ -287,7 +326,10 @@ class Speculator(Protocol):
         ...
 
     def sources(self, path: Int32s) -> list[str | None]:
-        """The draft sources of the nodes of a path through the last draft, without the root."""
+        """The draft sources of the nodes of a path through the last draft, without the root.
+
+        With a writer also that of the token after the path.
+        """
         ...
 
     def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:

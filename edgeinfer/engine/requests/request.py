@@ -143,6 +143,11 @@ class Request:
         return self.prompt if self.scored_from is None else self.prompt[: self.scored_from]
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is for an answer alone, and not for log probabilities of the prompt."""
+        return self.scored_from is None and self.max_tokens != 0
+
+    @property
     def n_rows(self) -> int:
         """Tokens of the prompt that are rows."""
         return 0 if self.mixed is None else len(self.prompt) - len(self.mixed.ids)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -75,6 +74,7 @@ class ScheduledSequence:
         self.output = Output(tokenizer, request)
         self._speculator, self._opens = speculator, opens
         self._own: ClosingSpeculator | None = None
+        self._leads = False  # another model: the last token before its own is read together with these
         self._power_limiter = cached.power_limiter
         self._joules = self._power_limiter.joules if counts_energy else lambda: None  # unknown, of one among several
         self._meter, self._read_before = GenerationMeter(), 0
@@ -223,6 +223,7 @@ class ScheduledSequence:
                     self._speculator = self._own = self._opens()
                 if self._speculator is not None:
                     self._speculator.begin(self._ids, self._chooser.noise, self.request.sampling)
+                    self._leads = self._speculator.writer is not None and self.request.is_plain
                 own = self.request.shareable, self.request.scales
                 self.n_reused = self.cached.keep_prefix(*own, exact=self.request.reuse == "exact")
         except BaseException:
@@ -262,7 +263,7 @@ class ScheduledSequence:
         None if the pass has no token of the answer, or nothing drafts for it.
         """
         is_over = self.stop_asked.is_set() or self.cached.is_full
-        if self._speculator is None or not self.n_generated or self.n_missing != 1 or is_over:
+        if self._speculator is None or not (self.n_generated or self._leads) or self.n_missing != 1 or is_over:
             return None
         most, deepest = self.cached.most_drafted
         if self.request.max_tokens is not None:
@@ -270,7 +271,7 @@ class ScheduledSequence:
         most, deepest = (1, 0) if most == 1 or deepest < 1 else (most, deepest)
         n_pages = self.cached.n_pages_for_draft(most, deepest)
         text = self.cached if self.request.mixed is None else None
-        return DraftRequest(self._speculator, self._ids, most, deepest, n_pages, text)
+        return DraftRequest(self._speculator, self._ids, most, deepest, n_pages, text, self.stop_asked)
 
     def next_work(self, most_tokens: int, started: float, drafted: Drafted | None = None) -> BatchWork | None:
         """What to evaluate next, at most `most_tokens` tokens; None if a stop was requested or the context is full.
@@ -291,7 +292,8 @@ class ScheduledSequence:
         if drafted is not None:
             draft = self._verifiable(drafted, most_tokens)
             return BatchWork(self.cached.tree(draft, self.request.mixed), draft, started)
-        most = min(n_missing, most_tokens, (n_silent := self.n_silent) + self.cached.max_outputs)
+        n_silent, is_led = self.n_silent, self._leads and n_missing > 1
+        most = min(n_missing, most_tokens, n_silent + (0 if is_led else self.cached.max_outputs))
         n_tokens = self.cached.n_together(most, n_missing, len(self.request.prompt))
         own, n_read = self.request.mixed, len(self.request.prompt)
         n_tokens = self.request.n_together(self.cached.n_cached, n_tokens)
@@ -330,17 +332,17 @@ class ScheduledSequence:
             chosen = [chooser.choose(logits, peaks, (), [], row, []) for row in range(n_scored, len(logits))]
             walked = Walk(chosen, nodes)
         else:
-            likeliest, draws = speculator.look(draft, logits, peaks), Draws()
-            walked = walk(draft, partial(chooser.choose, logits, peaks, likeliest, draws), chooser.eog, draws)
-            if len(walked.path) > 1:
-                self.output.note_sources(self.n_generated, speculator.sources(walked.path))
+            draws = Draws()
+            walked = walk(draft, chooser.choosing(speculator, draft, logits, peaks, draws), chooser.eog, draws)
+            if sources := speculator.sources(walked.path):
+                self.output.note_sources(self.n_generated, sources)
         path = walked.path + np.int32(given.first) if given.first else walked.path
         self.cached.commit(given.batch, path, None if speculator is None else speculator.row_reader)
         if draft is not None and speculator is not None:
             speculator.learn(draft, walked, time.perf_counter() - work.started if is_alone else None)
         if not self.n_generated:
-            self._meter.prompt(len(work.batch.tokens))
-            if not self.n_missing:
+            self._meter.prompt(len(work.batch.tokens) if draft is None else 1)
+            if self.n_missing <= 0:
                 self._report_progress(len(self.request.prompt))
         if self.request.max_tokens == 0:
             self._finish_reason = self._finish_reason or (None if self.n_missing else "length")

@@ -7,14 +7,15 @@ with which tokens are drawn. Knows no text and no cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from edgeinfer.engine.requests.constrained.constraints import allowed_nodes
-from edgeinfer.engine.requests.drafting import Draft
+from edgeinfer.engine.requests.drafting import Draft, Speculator
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import Distribution, LikeliestFinder, Sampler
@@ -94,6 +95,38 @@ class TokenChooser:
             return known
         of_row = peaks[row] if peaks is not None and logits.shape[1] == self._n_vocab else None
         return self._chosen(logits[row, : self._n_vocab], before, draws, of_row)
+
+    def choosing(
+        self, speculator: Speculator, draft: Draft, logits: Floats, peaks: Floats | None, draws: Draws
+    ) -> Callable[[int, list[int]], int]:
+        """What chooses the token after each node of a draft, as `walk` asks for it: the model, or another writer."""
+        likeliest = speculator.look(draft, logits, peaks)
+        if (writer := speculator.writer) is None:
+            return partial(self.choose, logits, peaks, likeliest, draws)
+        return partial(self._choose_or_keep, writer.kept(draft, logits), logits, peaks, draws)
+
+    def _choose_or_keep(
+        self, kept: Sequence[int], logits: Floats, peaks: Floats | None, draws: Draws, row: int, before: list[int]
+    ) -> int:
+        """As `choose`, but the token that `kept` has for a row stays if there is one and a constraint allows it."""
+        token, constraint = kept[row], self._constraint
+        if token == NO_TOKEN or not self._may_follow(token):
+            return self.choose(logits, peaks, (), draws, row, before)
+        if constraint is not None and token not in self.eog:
+            constraint.accept(token)
+        if self.noise is not None:
+            draws.append(None)
+        if (n_top := self._request.logprobs) is not None:
+            self.logprobs.append(logprobs_of(logits[row, : self._n_vocab], token, n_top))
+        return token
+
+    def _may_follow(self, token: int) -> bool:
+        """Whether a constraint allows a token that it did not choose."""
+        if (constraint := self._constraint) is None:
+            return True
+        if forced := constraint.forced():
+            return token == forced[0]
+        return constraint.allows(token) and constraint.settled(token) == token
 
     def _seen(self, before: list[int]) -> Sequence[int]:
         """The tokens that penalties may look at after the history and `before`: a long history is not copied."""

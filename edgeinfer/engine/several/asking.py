@@ -12,6 +12,7 @@ from typing import Unpack
 import numpy as np
 
 from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.drafting import ClosingSpeculator
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.requests.told_chat import Known
@@ -21,7 +22,6 @@ from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.several.answer_forms import Form, form_of
 from edgeinfer.engine.several.picking import Check, Picking
 from edgeinfer.engine.several.several import Several
-from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer
@@ -42,7 +42,7 @@ class SeveralAsker:
     _tokenizer: Tokenizer
     prompts: Prompts
     _known: Known
-    _opened_drafts: Callable[[], SessionDrafts | None]
+    _opened_drafts: Callable[[], ClosingSpeculator | None]
     embed: Callable[[Sequence[str]], list[Floats]]
 
     def several(

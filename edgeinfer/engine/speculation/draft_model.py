@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -271,10 +272,24 @@ def _cut(model: Model, room: Limits) -> tuple[ModelSpec, Limits]:
     return spec, limits_for(n_context, n_sessions, room.kv, spec)
 
 
-def open_draft_model(
-    path: Path, vocabulary: Vocabulary, executor: SequenceEvaluator, progress: Progress = no_progress
-) -> DraftModel:
-    """Open a draft model beside the model of `executor`, which has this vocabulary.
+@dataclass(frozen=True, slots=True)
+class ModelBeside:
+    """A second model on the device of the first. Close both its executor and, with `close`, its file.
+
+    n_known: tokens that both vocabularies have; known: what it reads of texts, None if it knows all tokens.
+    """
+
+    executor: SequenceEvaluator
+    fingerprint: str
+    n_known: int
+    known: KnownTokens | None
+    close: Callable[[], None]
+
+
+def open_beside(
+    path: Path, vocabulary: Vocabulary, executor: SequenceEvaluator, progress: Progress, task: str
+) -> ModelBeside:
+    """Open a second model beside the model of `executor`, which has this vocabulary. `task`: what it is for, a verb.
 
     Raises BadSetting for a different vocabulary and a model that writes no text, DoesNotFit, and whatever opening a
     model raises.
@@ -282,9 +297,9 @@ def open_draft_model(
     model = open_model(path)
     try:
         if not model.spec.is_causal:
-            raise BadSetting(f"{path.name} cannot draft: it reads whole texts for embeddings and writes none")
+            raise BadSetting(f"{path.name} cannot {task}: it reads whole texts for embeddings and writes none")
         own = vocabulary_of(model.file.metadata)
-        n_known = known_tokens(path, own, vocabulary)
+        n_known = known_tokens(path, own, vocabulary, task)
         check_vocabulary(path, own.n_tokens, model.spec.n_vocab)
         known = KnownTokens(n_known, own.eos_id or 0) if n_known < vocabulary.n_tokens else None
         spec, limits = _cut(model, executor.limits)
@@ -297,7 +312,15 @@ def open_draft_model(
     except BaseException:
         model.close()
         raise
-    return DraftModel(beside, print_of_model, n_known, model.close, known)
+    return ModelBeside(beside, print_of_model, n_known, known, model.close)
+
+
+def open_draft_model(
+    path: Path, vocabulary: Vocabulary, executor: SequenceEvaluator, progress: Progress = no_progress
+) -> DraftModel:
+    """Open a draft model beside the model of `executor`, which has this vocabulary. Raises as `open_beside`."""
+    found = open_beside(path, vocabulary, executor, progress, "draft")
+    return DraftModel(found.executor, found.fingerprint, found.n_known, found.close, found.known)
 
 
 def _named(source: Path) -> Path:
@@ -316,8 +339,8 @@ def _is_model(path: Path) -> bool:
         return False
 
 
-def known_tokens(path: Path, own: Vocabulary, other: Vocabulary) -> int:
-    """The number of tokens that are the same in both vocabularies, with the same ids.
+def known_tokens(path: Path, own: Vocabulary, other: Vocabulary, task: str = "draft") -> int:
+    """The number of tokens that are the same in both vocabularies, with the same ids. `task`: what for, a verb.
 
     Raises BadSetting if they differ.
     """
@@ -330,6 +353,6 @@ def known_tokens(path: Path, own: Vocabulary, other: Vocabulary) -> int:
     else:
         return n_known
     raise BadSetting(
-        f"{path.name} cannot draft for this model, for its vocabulary is another one: {found}; give a smaller model of "
-        "the same family"
+        f"{path.name} cannot {task} for this model, for its vocabulary is another one: {found}; give a smaller model "
+        "of the same family"
     )

@@ -77,6 +77,8 @@ TREE_ARRAYS = (
 class SessionDrafts:
     """Drafts for a session, for one text after another."""
 
+    writer = None
+
     def __init__(self, shared: ModelDrafts) -> None:
         self._shared = shared
         self.costs = shared.costs

@@ -51,7 +51,7 @@ class ScriptedDrafts:
 class ScriptedSpeculator:
     """Drafts for one text after another, as its script says."""
 
-    expected, row_reader = 1.0, None
+    expected, row_reader, writer = 1.0, None, None
 
     def __init__(self, drafts: ScriptedDrafts) -> None:
         self.drafter, self.n_proposed, self.n_accepted = drafts, 0, 0

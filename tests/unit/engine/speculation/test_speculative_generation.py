@@ -87,6 +87,10 @@ class Drafting:
     def row_reader(self) -> None:
         return None
 
+    @property
+    def writer(self) -> None:
+        return None
+
     def take_notices(self) -> tuple[str, ...]:
         return ()
 
