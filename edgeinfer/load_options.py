@@ -14,7 +14,7 @@ from typing import get_args
 from edgeinfer.adapter_choice import AdapterChoice, adapter_choices
 from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.errors import BadSetting
-from edgeinfer.hand_over import HandOver
+from edgeinfer.hand_over import USUAL_HAND_OVER, HandOver
 from edgeinfer.setting_groups import CTX_CAP, METADATA_KEY, option
 from edgeinfer.setting_values import (
     KVKind,
@@ -138,7 +138,7 @@ class LoadOptions:
         "MODEL",
     )
     hand_over: HandOver | str = option(
-        "bild=0.6,3",
+        USUAL_HAND_OVER,
         "When the model writes in place of --small-model: bild=P,NATS (the small one's best guess is below P, or the "
         "model finds its token improbable), entropy=NATS, or steps=0-9 (it rates sentences).",
         HandOver.parse,
@@ -252,8 +252,11 @@ class LoadOptions:
 
     @property
     def for_others(self) -> LoadOptions:
-        """These options without a projector file, which belongs to one model."""
-        return self if self.mmproj in ("auto", "off") else dataclasses.replace(self, mmproj="auto")
+        """These options without a projector file and a small model, which belong to one model."""
+        mmproj = self.mmproj if self.mmproj in ("auto", "off") else "auto"
+        if (mmproj, None) == (self.mmproj, self.small_model):
+            return self
+        return dataclasses.replace(self, mmproj=mmproj, small_model=None)
 
     @property
     def prefix_bytes(self) -> int:

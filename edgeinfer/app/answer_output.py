@@ -145,7 +145,12 @@ def _cached(stats: Stats) -> str:
 
 
 def _drafts(stats: Stats) -> str:
-    """What came of drafting, if anything was drafted."""
+    """What came of drafting, if anything was drafted, or who wrote what where two models write."""
+    if stats.draft is not None and (both := stats.draft.shared_writing) is not None:
+        return (
+            f", {both.n_small} by {both.small} and {both.n_large} by the model, which took over "
+            f"{counted(both.n_handed_over, 'time')} and dropped {both.n_dropped} (not exact)"
+        )
     if stats.draft is None or not stats.draft.n_proposed:
         return ""
     taken = "" if stats.draft_share is None else f", drafting took {stats.draft_share:.1%} of the time"

@@ -7,7 +7,7 @@ renamed. Prints nothing.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,7 @@ def answer_record(
         "accepted_per_step": stats.accepted_per_step,
         "draft": _draft_record(stats),
         "draft_s": None if stats.draft is None else stats.draft.seconds,
+        "two_models": _two_models_record(stats),
         "approx": facts.approx,
         "kv_budget": facts.approximation.kv,
         "prefill_budget": facts.approximation.prefill,
@@ -112,6 +113,12 @@ def _draft_record(stats: Stats) -> dict[str, dict[str, int]]:
         for name, count in sources.items()
         if count.proposed
     }
+
+
+def _two_models_record(stats: Stats) -> dict[str, object] | None:
+    """What each of two models wrote; None if one did."""
+    both = None if stats.draft is None else stats.draft.shared_writing
+    return None if both is None else asdict(both)
 
 
 def peak_rss_bytes() -> int | None:

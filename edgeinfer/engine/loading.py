@@ -49,7 +49,7 @@ from edgeinfer.engine.speculation.draft_model import split_sources
 from edgeinfer.engine.speculation.heads import HeadInFile, chosen_head, showing_rows
 from edgeinfer.engine.speculation.self_draft import with_self_drafts
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, ModelDrafting, drafts_for, may_draft_later
-from edgeinfer.engine.two_models.setup import require_both, second_bytes, two_models_for, with_two_models
+from edgeinfer.engine.two_models.setup import require_both, second_bytes, told_of_two, two_models_for, with_two_models
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, OtherKindOfModel, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
@@ -95,8 +95,7 @@ def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
     """Load a model that is on this machine, by name or path or as found, with a record of options. Raises as `load`."""
     started = time.perf_counter()
     require_kv_ram(options)
-    options = with_two_models(options)
-    options = reusing(replace(options, device=approximate_on(options.device, options.approximation)))
+    options = reusing(with_two_models(replace(options, device=approximate_on(options.device, options.approximation))))
     chosen_template(options)  # a mistake in it is told before the model is opened
     local = model if isinstance(model, LocalModel) else ModelStore().find(str(model))
     options, notices = _with_memory_in_bytes(options.with_adapters(local.adapters))
@@ -133,7 +132,6 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     verify_cost  cost of passes by their number of tokens, used instead of the measured cost
     draft_from   files and folders of text to draft from as well, and at most one smaller model with the same
                  vocabulary, or trained head (EAGLE-3, MTP, assistant) made for the model, by file or name
-    small_model  not exact: a smaller model with the same vocabulary that writes, and this one where `hand_over` says
     history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
                  tables that drafts come from while nothing is generated, except in the power-saving modes
     reuse        "shifted" does not read text again that stands elsewhere in an earlier prompt, as after a changed line:
@@ -141,7 +139,8 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     prefix_cache keep on disk what was read of texts, in pages of keys and values, and take prompts that begin with it
                  from there, in `prefix_space` bytes in all; changes no token; where passes are batch-invariant
 
-    `LoadOptions` has the rest: mmproj, self_draft, n_sessions, parallel, rows, race, sharing, progress.
+    `LoadOptions` has the rest: mmproj, self_draft, small_model and hand_over (two models write one answer, not exact),
+    n_sessions, parallel, rows, race, sharing, progress.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting, BadTemplate.
     """
     return load_with(name_or_path, options)
@@ -366,15 +365,13 @@ def _start(
             loops, drafts_later = None, True
         head, own = HeadInFile.of(subject), (executor, tokenizer, subject.fingerprint, options)
         drafts, draft_notices = drafts_for(*own, loops, options.progress, head)
-        pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
-        two_models = two_models_for(options, tokenizer, pool)
+        two_models = two_models_for(options, tokenizer, pool := Pool(executor, writes=subject.writes))
     except BaseException:
         if executor is not None:
             executor.close()
         raise
     subject.release()
-    notices += told + executor.notices + draft_notices + template.notices
-    notices += () if two_models is None else (two_models.notice,)
+    notices += told + executor.notices + draft_notices + template.notices + told_of_two(two_models)
     facts = ModelInfo(
         name=name,
         path=subject.file.path,
@@ -398,5 +395,5 @@ def _start(
     comparison = None if choose_later is None else Comparison(choose_later, lambda: pool.idle_s, executor.device)
     drafting = ModelDrafting(drafts, LaterDrafts(*own, head) if drafts_later else None, primes)
     model, reuse = (subject, pool, tokenizer, template, facts, drafting), (options.reuse, why_exact(subject, options))
-    sizes = {"parallel": options.parallel, "prefix_bytes": options.prefix_bytes}
-    return LLM(*model, **sizes, comparison=comparison, reuse=reuse, two_models=two_models)
+    parallel, kept = options.parallel, options.prefix_bytes
+    return LLM(*model, parallel=parallel, comparison=comparison, prefix_bytes=kept, reuse=reuse, two_models=two_models)

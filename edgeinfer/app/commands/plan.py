@@ -67,7 +67,7 @@ class PlanFlags:
 
 @takes_settings(
     *("model", "ctx", "device", "kv", "kv_ram", "threads", "cores", "approx", "lora", "mmproj"),
-    *("spec", "draft_from", "self_draft"),
+    *("spec", "draft_from", "self_draft", "small_model", "hand_over"),
 )
 def plan(
     given: Given,
@@ -120,12 +120,14 @@ def _ram(ram: str | None, machine: str | None) -> tuple[int | None, str | None]:
 
 
 def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
-    """Settings and schedule, on the cpu where --approx is wanted. Raises BadSetting where that cannot be."""
+    """Settings and schedule, on the cpu where answers are approximate. Raises BadSetting where that cannot be."""
     from edgeinfer.engine.opening.evaluator import approximate_on
     from edgeinfer.engine.opening.kv_ram import require_kv_ram
+    from edgeinfer.engine.two_models.setup import with_two_models
     from edgeinfer.errors import BadSetting
 
     require_kv_ram(settings.load)
+    settings = replace(settings, load=with_two_models(settings.load))
     approx = settings.load.approximation
     if approx.is_exact:
         return settings, schedule

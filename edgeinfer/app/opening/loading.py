@@ -155,6 +155,8 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     facts = llm.info
     if llm.telemetry.device != facts.device or not facts.approximation.is_exact:
         return  # an answer from two devices measures neither; an approximate one measures another model
+    if stats.draft is not None and stats.draft.shared_writing is not None:
+        return  # two models wrote it
     note_for_calibration(llm, stats)
     if llm.telemetry.streamed is not None:
         return  # the measured speeds in a plan are those of models in memory

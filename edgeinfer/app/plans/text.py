@@ -64,7 +64,9 @@ def model_lines(
 
 
 def _beside(drafter: PlannedDrafter) -> str:
-    """What a head, a draft model or drafting for itself takes beside the model."""
+    """What a head, a draft model, drafting for itself or a small model that writes takes beside the model."""
+    if drafter.writes:
+        return f"{size_text(drafter.nbytes)} beside: {drafter.writes}; answers are not this model's own"
     if drafter.is_itself:
         return f"{size_text(drafter.nbytes)} to draft for long texts by itself; --self-draft off leaves it out"
     waiting = size_text(drafter.waiting_bytes)

@@ -160,6 +160,8 @@ class _Reader:
                 continue
             if key == "draft_from" and isinstance(value, list):
                 value = [self._draft(name, part) if isinstance(part, str) else part for part in value]
+            elif key == "small_model" and isinstance(value, str):
+                value = self._draft(name, value, key)
             elif key == "lora" and isinstance(value, list):
                 value = [self._placed(part) if isinstance(part, str) else part for part in value]
             elif key in ("lora", "draft_from", "chat_template_file", "mmproj") and isinstance(value, str):
@@ -198,8 +200,10 @@ class _Reader:
         """The files of models that are not listed beside a preset. Raises BadSetting."""
         if hides not in get_args(Hides):
             self._refuse(name, "hides", f"hides needs {', '.join(get_args(Hides))}, not {hides!r}")
-        drafts = map(Path, settings.load.draft_from if hides == "all" else ())
-        return () if hides == "none" else (model.path, *drafts)
+        load = settings.load
+        small = () if load.small_model is None else (load.small_model,)
+        beside = map(Path, (*load.draft_from, *small) if hides == "all" else ())
+        return () if hides == "none" else (model.path, *beside)
 
     def _model(self, name: str, wanted: object) -> LocalModel:
         """The file of a model. Raises BadSetting if it is not on this machine."""
@@ -212,15 +216,15 @@ class _Reader:
         except (ModelNotFound, OSError, ValueError) as reason:
             self._refuse(name, "model", f"model: {reason}")
 
-    def _draft(self, name: str, wanted: str) -> str:
-        """The path of what is drafted from, which may be a model by its name or source. Raises BadSetting."""
+    def _draft(self, name: str, wanted: str, key: str = "draft_from") -> str:
+        """The path of what is drafted from, or of the small model, by its name or source too. Raises BadSetting."""
         placed = self._placed(wanted)
         if Path(placed).expanduser().exists():
             return placed
         try:
             return str(ModelStore().find(placed).path)
         except (ModelNotFound, OSError, ValueError) as reason:
-            self._refuse(name, "draft_from", f"draft_from: {reason}")
+            self._refuse(name, key, f"{key}: {reason}")
 
     def _aliases(self, name: str, value: object) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else value

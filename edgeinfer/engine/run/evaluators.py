@@ -260,6 +260,11 @@ class Subject:
         assert isinstance(self.file, GGUFFile)
         return self.file
 
+    @property
+    def writes(self) -> bool:
+        """Whether it can continue texts; if not, it only reads them, for embeddings."""
+        return self.spec is None or self.spec.is_causal
+
     def memory_need(self, device: str, limits: Limits) -> MemoryNeed:
         """The memory the model takes on a device under these limits, from the header alone. Raises UnknownKey."""
         if self.spec is None:

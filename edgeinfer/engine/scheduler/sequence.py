@@ -74,11 +74,10 @@ class ScheduledSequence:
         self.output = Output(tokenizer, request)
         self._speculator, self._opens = speculator, opens
         self._own: ClosingSpeculator | None = None
-        self._leads = False  # another model: the last token before its own is read together with these
         self._power_limiter = cached.power_limiter
         self._joules = self._power_limiter.joules if counts_energy else lambda: None  # unknown, of one among several
         self._meter, self._read_before = GenerationMeter(), 0
-        self.n_reused, self._ran_full, self._is_first = 0, False, False
+        self.n_reused, self._ran_full, self._is_first, self._leads = 0, False, False, False
         self._finish_reason: FinishReason | None = None
         self.stats: Stats | None = None  # of the answer, once it is done
         self._enlist(checked(priority), shares_prefix=shares_prefix)
@@ -292,7 +291,7 @@ class ScheduledSequence:
         if drafted is not None:
             draft = self._verifiable(drafted, most_tokens)
             return BatchWork(self.cached.tree(draft, self.request.mixed), draft, started)
-        n_silent, is_led = self.n_silent, self._leads and n_missing > 1
+        n_silent, is_led = self.n_silent, self._leads and n_missing > 1  # the last token is read with what follows
         most = min(n_missing, most_tokens, n_silent + (0 if is_led else self.cached.max_outputs))
         n_tokens = self.cached.n_together(most, n_missing, len(self.request.prompt))
         own, n_read = self.request.mixed, len(self.request.prompt)
@@ -374,10 +373,9 @@ class ScheduledSequence:
         self.output.add_rest(self.n_generated, ended_itself=self._finish_reason == "stop")
 
     def _measured(self, finish_reason: FinishReason) -> Stats:
-        request, truncated = self.request, bool(self.request.notices)
+        request, truncated = self.request, self._ran_full or bool(self.request.notices)
         notices = request.notices + request.remarks_on(self.n_shifted)
         if self._ran_full:
-            truncated = True
             notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)
         notices += self.cached.take_notices()
         if self._speculator is not None:

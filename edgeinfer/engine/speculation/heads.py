@@ -7,6 +7,7 @@ that guess one after the other.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -90,6 +91,9 @@ def planned_drafter(file: GGUFFile, spec: ModelSpec, load: LoadOptions, n_contex
     """What will draft for a model, from the headers. Raises as these parts do."""
     load = replace(load, device=CPU if load.device == "auto" else load.device)
     subject = Subject(file, spec, "", approx=load.approximation, rows=load.rows)
+    if load.small_model is not None:
+        n_bytes = draft_bytes([load.small_model], limits_for(n_context, load.n_sessions, load.kv, spec))
+        return PlannedDrafter(n_bytes, writes=f"{Path(load.small_model).name} writes (--hand-over {load.hand_over})")
     found = chosen_head(subject, load, n_context)
     head = HeadInFile.of(replace(subject, head=found))
     room = limits_for(n_context, load.n_sessions, load.kv, spec)

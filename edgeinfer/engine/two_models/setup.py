@@ -83,3 +83,8 @@ def two_models_for(options: LoadOptions, tokenizer: Tokenizer, pool: Pool) -> Tw
     except BaseException:
         small.close()
         raise
+
+
+def told_of_two(two_models: TwoModels | None) -> tuple[str, ...]:
+    """What there is to tell of a model in whose place a small one writes."""
+    return () if two_models is None else (two_models.notice,)

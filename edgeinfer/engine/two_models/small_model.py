@@ -58,6 +58,7 @@ class SmallModel:
 
     def end(self, sequence: CachedSequence) -> None:
         """Keep the sequence of a text that has ended; the oldest is freed for it."""
+        sequence.stopped = None
         self._kept.append(sequence)
         if len(self._kept) > MOST_KEPT:
             self._kept.pop(0).close()

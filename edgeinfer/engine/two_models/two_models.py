@@ -1,9 +1,9 @@
 """Two models for all answers of a model: runs the small one before each pass of the large one.
 
 In: the texts of a pass. Out: for each a draft, what the small model wrote until it hesitated. The large model reads it
-in one pass, in which its tokens stay or are written anew: see `Writing`, and for the rules `scheduling.several`. Tokens
-are drawn with one noise, so an answer depends on its seed, and not on the passes it is made of: where the large model
-writes everything it is its own answer with that seed, and where it writes nothing the small model's.
+in one pass, in which its tokens stay or are written anew: see `TwoModelAnswer`, and `scheduling.several` for the rules.
+Both models draw with one noise, so an answer depends on its seed, and not on the passes it is made of: where the large
+model writes everything it is its own answer with that seed, and where it writes nothing the small model's.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from edgeinfer.backends.evaluator import Interrupted
 from edgeinfer.engine.requests.drafting import Draft, DraftRequest, DraftRoom
 from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.two_models.answer import TwoModelAnswer
 from edgeinfer.engine.two_models.small_model import SmallModel
 from edgeinfer.engine.two_models.step_rating import StepRating
-from edgeinfer.engine.two_models.writing import Writing
 from edgeinfer.errors import DeviceFailed, DoesNotFit
 from edgeinfer.hand_over import HandOver
 from edgeinfer.models.text import Tokenizer
@@ -45,9 +45,9 @@ class TwoModels:
             f"where --hand-over {self.rule} says"
         )
 
-    def session(self) -> Writing:
+    def session(self) -> TwoModelAnswer:
         """One more answer."""
-        return Writing(self)
+        return TwoModelAnswer(self)
 
     def draft(self, requests: Sequence[DraftRequest], room: DraftRoom) -> list[Draft]:
         """Let the small model write on after each text, and make drafts of that."""
@@ -68,7 +68,7 @@ class TwoModels:
             writing.seconds += seconds
         return [writing.drafted(n_room) for writing, n_room in zip(writings, rooms, strict=True)]
 
-    def _write(self, writings: Sequence[Writing]) -> None:
+    def _write(self, writings: Sequence[TwoModelAnswer]) -> None:
         """Run the small model for all texts until each hesitates or has no more room."""
         while going := [each for each in writings if each.wants_more]:
             try:
@@ -81,7 +81,7 @@ class TwoModels:
                 for each in going:  # one after the other: those that wait give up their memory
                     self._write([each])
 
-    def _run(self, going: Sequence[Writing]) -> None:
+    def _run(self, going: Sequence[TwoModelAnswer]) -> None:
         """One pass of the small model."""
         n_left, parts = self.small.limits.max_tokens, []
         for each in going:
@@ -94,7 +94,7 @@ class TwoModels:
             if len(logits):
                 each.take(logits[0])
 
-    def _rate(self, rating: StepRating, writing: Writing, asked: DraftRequest) -> None:
+    def _rate(self, rating: StepRating, writing: TwoModelAnswer, asked: DraftRequest) -> None:
         """Let the large model rate a step; one that it cannot rate it writes itself."""
         score = None
         if asked.text is not None:
@@ -130,7 +130,7 @@ def _shared_out(requests: Sequence[DraftRequest], room: DraftRoom, most: int) ->
     return found
 
 
-def _writing_of(request: DraftRequest) -> Writing:
+def _writing_of(request: DraftRequest) -> TwoModelAnswer:
     """The answer that a request is for."""
-    assert isinstance(request.speculator, Writing)
+    assert isinstance(request.speculator, TwoModelAnswer)
     return request.speculator

@@ -38,7 +38,7 @@ SOURCE = "small_model"
 """Draft source of the small model's tokens."""
 
 
-class Writing:
+class TwoModelAnswer:
     """An answer that two models write. Close it."""
 
     row_reader, rests, expected = None, False, 1.0
@@ -67,7 +67,7 @@ class Writing:
         """Spent on the small model, and on rating."""
 
     @property
-    def writer(self) -> Writing:
+    def writer(self) -> TwoModelAnswer:
         """What decides which tokens stay."""
         return self
 
@@ -119,6 +119,7 @@ class Writing:
         self._ran_full = self._ran_full or not fits
         self._is_done = not fits or self._large_from is not None or self._is_approved
         if not self._is_done:
+            self.cached.stopped = asked.stopped  # which interrupts its passes too
             self.cached.keep_prefix(self._shared.small.as_read(self._text))
 
     def _note_large_step(self) -> None:
