@@ -3,9 +3,10 @@
 Run from the repository root: `python scripts/measure_two_models.py LARGE SMALL QUESTIONS [RULE ...] [--questions 4]
 [--tokens 96] [--temperature 0] [--json]`. QUESTIONS is Spec-Bench's file; its first questions of one turn are answered.
 A RULE is what `--hand-over` takes. Compared with the large model alone, with the small one as its draft model, which is
-exact, and with the small one alone: tokens a second after the first, the share that the small model wrote, how often
-the large one took over and how many tokens of the small one were dropped, per 100 tokens; the perplexity of the answers
-by the large model; and how many of the first tokens are those of the large model alone, of all.
+exact, and with the small one alone: tokens a second with the time to read the prompt, passes that gave tokens per 100
+of them, the share that the small model wrote, how often the large one took over and how many tokens of the small one
+were dropped, per 100 tokens; the perplexity of the answers by the large model; and how many of the first tokens of the
+answers are those of the large model alone.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Figures:
 
     way: str
     tok_s: float
-    seconds: float
     n_tokens: int
+    passes: float
     small_share: float
     taken_over: float
     dropped: float
@@ -46,7 +47,7 @@ class Answer:
 
     tokens: tuple[int, ...]
     seconds: float
-    decode_s: float
+    n_passes: int
     n_small: int = 0
     n_handed_over: int = 0
     n_dropped: int = 0
@@ -63,7 +64,7 @@ def asked(llm: LLM, question: str, given: argparse.Namespace) -> Answer:
     assert stats is not None
     both = None if stats.draft is None else stats.draft.shared_writing
     counts = () if both is None else (both.n_small, both.n_handed_over, both.n_dropped)
-    return Answer(stream.tokens, seconds, seconds - (stats.ttft_s or 0.0), *counts)
+    return Answer(stream.tokens, seconds, stats.steps, *counts)
 
 
 def surprise(llm: LLM, question: str, tokens: Sequence[int]) -> float:
@@ -76,16 +77,15 @@ def surprise(llm: LLM, question: str, tokens: Sequence[int]) -> float:
 def figures(way: str, answers: Sequence[Answer], alone: Sequence[Answer], surprises: Sequence[float]) -> Figures:
     """The numbers of all answers together."""
     n_tokens = sum(len(each.tokens) for each in answers)
-    n_after_first = sum(max(0, len(each.tokens) - 1) for each in answers)
     n_same = 0
     for answer, own in zip(answers, alone, strict=True):
         pairs = zip(answer.tokens, own.tokens, strict=False)
         n_same += next((n for n, (one, other) in enumerate(pairs) if one != other), len(answer.tokens))
     return Figures(
         way,
-        n_after_first / sum(each.decode_s for each in answers),
-        sum(each.seconds for each in answers),
+        n_tokens / sum(each.seconds for each in answers),
         n_tokens,
+        100 * sum(each.n_passes for each in answers) / n_tokens,
         sum(each.n_small for each in answers) / n_tokens,
         100 * sum(each.n_handed_over for each in answers) / n_tokens,
         100 * sum(each.n_dropped for each in answers) / n_tokens,
@@ -127,11 +127,11 @@ def main() -> None:
     if given.json:
         print(json.dumps([asdict(row) for row in rows]))
     else:
-        names = ("", "tok/s", "seconds", "tokens", "small", "taken over", "dropped", "perplexity", "same")
+        names = ("", "tok/s", "tokens", "passes", "small", "taken over", "dropped", "perplexity", "same")
         print("".join(f"{name:>12}" if place else f"{name:22}" for place, name in enumerate(names)))
         for row in rows:
             print(
-                f"{row.way:22}{row.tok_s:12.1f}{row.seconds:12.1f}{row.n_tokens:12}{row.small_share:12.0%}"
+                f"{row.way:22}{row.tok_s:12.1f}{row.n_tokens:12}{row.passes:12.1f}{row.small_share:12.0%}"
                 f"{row.taken_over:12.1f}{row.dropped:12.1f}{row.perplexity:12.2f}{row.n_same:12}"
             )
 

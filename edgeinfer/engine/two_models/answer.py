@@ -29,7 +29,7 @@ from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.engine.two_models.certainty import certainty, surprises
 from edgeinfer.graph.step import Batch, Floats, Int32s
-from edgeinfer.scheduling.several.hesitation import ends_step, hands_over, stays
+from edgeinfer.scheduling.several.hesitation import MOST_STEP, ends_step, hands_over, stays
 
 if TYPE_CHECKING:
     from edgeinfer.engine.two_models.two_models import TwoModels
@@ -112,8 +112,8 @@ class TwoModelAnswer:
         self._text = list(asked.history)
         self._stopped, self._hesitates = asked.stopped, False
         self._most = 1 + n_room
-        if self._shared.rule.kind == "steps":
-            self._most = max(self._most, 1 + asked.deepest)
+        if self._shared.rule.kind == "steps":  # which must not depend on how much room a pass has
+            self._most = MOST_STEP
             self._note_large_step()
         fits = len(self._text) < self.cached.n_context
         self._ran_full = self._ran_full or not fits

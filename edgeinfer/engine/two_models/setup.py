@@ -33,6 +33,7 @@ def with_two_models(options: LoadOptions) -> LoadOptions:
         "--self-draft": options.self_draft != "off",
         "--isolate": options.isolate,
         "--mmproj": options.mmproj not in ("auto", "off"),
+        "rows": options.rows,
         "--device": options.device not in ("auto", *ABLE),
     }
     if named := [flag for flag, is_given in refused.items() if is_given]:

@@ -30,8 +30,11 @@ def hands_over(rule: HandOver, chance: float, entropy: float) -> bool:
 
 
 def stays(rule: HandOver, surprise: float) -> bool:
-    """Whether a token of the small model stays whose negative log probability by the large one is `surprise`."""
-    return surprise <= rule.rollback
+    """Whether a token of the small model stays whose negative log probability by the large one is `surprise`.
+
+    With a rollback of 0 none does, however certain.
+    """
+    return 0 < rule.rollback >= surprise
 
 
 def rollback_point(rule: HandOver, surprises: Sequence[float]) -> int:

@@ -15,6 +15,8 @@ from edgeinfer.hand_over import HandOver
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.several.hesitation import ends_step
 
+CONTEXT = 512
+"""Of the tiny models."""
 Rows = Callable[[Sequence[int]], np.ndarray]
 """The logits after a text, float64[V]."""
 
@@ -83,19 +85,19 @@ class TwoRows:
             by_small, n_checked = [*by_small[:m], False], m + 1
 
     def by_step(self, tokenizer: Tokenizer, question: Sequence[int], digits: Sequence[int], limit: float) -> list[int]:
-        """SpecReason: the small model's steps, but those that the large one rates below a limit."""
+        """SpecReason: the small model's steps, but those that the large one rates below a limit, or has no room to."""
         text = list[int]()
         while len(text) < self.n:
             step = self._step(self.small, text, tokenizer)
-            row = self.large(self.prompt + text + step + list(question))
-            if int(np.argmax(row[list(digits)])) < limit:
+            asked = [*self.prompt, *text, *step, *question]
+            if len(asked) > CONTEXT or int(np.argmax(self.large(asked)[list(digits)])) < limit:
                 step = self._step(self.large, text, tokenizer)
             text += step
-        return text
+        return text[: self.n]
 
     def _step(self, rows: Rows, text: list[int], tokenizer: Tokenizer) -> list[int]:
         step = list[int]()
-        while len(text) + len(step) < self.n and not (step and ends_step(tokenizer.decode(step), len(step))):
+        while not (step and ends_step(tokenizer.decode(step), len(step))):
             step.append(self.chosen(rows, text + step))
         return step
 
