@@ -1,6 +1,6 @@
 """Asking a model for several answers at once: the method of `LLM`, and how one of them is kept.
 
-In: a conversation or a text, options as for one answer, the name of a pick. Out: a `Several`.
+In: a conversation or a text, options as for one answer, the names of a pick and a strategy. Out: a `Several`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.requests.told_chat import Known
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.several.answer_forms import Form, form_of
+from edgeinfer.engine.several.forks import AnswerSequences
+from edgeinfer.engine.several.leading import Potential, planned
 from edgeinfer.engine.several.picking import Check, Picking
-from edgeinfer.engine.several.several import Several
+from edgeinfer.engine.several.several import Led, Several
+from edgeinfer.engine.several.strategies import STRATEGIES
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import Floats
@@ -55,6 +57,8 @@ class SeveralAsker:
         enough: int = 0,
         confidence: float = 1.0,
         check: Check | None = None,
+        lead: str = "independent",
+        potential: Potential | None = None,
         most_tokens: int = 0,
         most_s: float = 0.0,
         priority: Priority = "interactive",
@@ -66,7 +70,9 @@ class SeveralAsker:
         of a text counts for votes (`answer_forms.form_of`). `enough`: how many finished answers the pick is content
         with; 0: as it says itself. `confidence`: votes also stop once the leader is that likely to stay ahead. `check`:
         whether an answer is right, for the pick check; runs in a thread. `most_tokens`, `most_s`: limits of all answers
-        together, which end those that go on; 0: none. With a seed, answers have that seed and those that follow it.
+        together, which end those that go on; 0: none. `lead`: which answers are written: independent, uncertain, cut,
+        particles (`engine.several.strategies`), with options as in "uncertain:entropy=1.5,others=2". `potential`: how
+        good beginnings of answers are, for particles. With a seed, answers have that seed and those that follow it.
         Raises as `chat`, and BadSetting.
         """
         self._pool.check_open()
@@ -77,22 +83,19 @@ class SeveralAsker:
             raise BadSetting("most_tokens and most_s cannot be negative; 0 is no limit")
         if "logprobs" in picking.pick.needs:
             options.setdefault("logprobs", 0)
-        requests = self._requests_of(prompt, n, options)
-        if n > 1 and requests[0].sampling.temperature == 0:
+        plan = planned(STRATEGIES.get, lead, potential)
+        if plan.n_logprobs is not None:
+            options["logprobs"] = max(options.get("logprobs") or 0, plan.n_logprobs)
+
+        def request(number: int) -> Request:
+            return replace(self._request_of(prompt, number, options), entropies=plan.reads_entropy)
+
+        own = request(0)
+        if n > 1 and plan.draws and own.sampling.temperature == 0:
             raise BadSetting("with temperature 0 all answers are the same; set it above 0 (0.7, say)")
-        sequences = [
-            ScheduledSequence(
-                self._pool.reserve(),
-                self._tokenizer,
-                request,
-                opens=self._opened_drafts,
-                priority=priority,
-                shares_prefix=True,
-                counts_energy=False,
-            )
-            for request in requests
-        ]
-        return Several(sequences, self._driver, replace(picking, most_tokens=most_tokens, most_s=most_s))
+        led = Led(plan.n_first(n), n, plan.begin(n, own, self._tokenizer) if n > 1 else None)
+        sequences = AnswerSequences(self._pool, self._tokenizer, self._opened_drafts, priority, request)
+        return Several(sequences, self._driver, replace(picking, most_tokens=most_tokens, most_s=most_s), led)
 
     def _picking(self, pick: str, answer: str | Form, rules: Rules, check: Check | None) -> Picking:
         """How one is kept. Raises BadSetting."""
@@ -106,13 +109,13 @@ class SeveralAsker:
         likeness = self._likeness if "likeness" in chosen.needs else None
         return Picking(chosen, form_of(answer), rules, check, likeness)
 
-    def _requests_of(self, prompt: str | Messages, n: int, options: Options) -> list[Request]:
-        """The requests of the answers, each with a seed and a constraint of its own."""
+    def _request_of(self, prompt: str | Messages, number: int, options: Options) -> Request:
+        """The request of an answer, with a seed and a constraint of its own."""
         seed = options.get("seed")
-        seeded: list[Options] = [options if seed is None else {**options, "seed": seed + each} for each in range(n)]
+        seeded: Options = options if seed is None else {**options, "seed": seed + number}
         if isinstance(prompt, str):
-            return [self.prompts.text(prompt, each) for each in seeded]
-        return [self.prompts.chat(prompt, each, self._known) for each in seeded]
+            return self.prompts.text(prompt, seeded)
+        return self.prompts.chat(prompt, seeded, self._known)
 
     def _likeness(self, texts: Sequence[str]) -> list[float]:
         """Average cosine of each text's embedding with the others'. Raises UnsupportedModel where there are none."""
