@@ -73,6 +73,8 @@ class Judge:
         self._checker: ThreadPoolExecutor | None = None
         self._left: set[int] = set()
         self._n_alike = 0
+        self.is_spent = False
+        """Whether the budget is spent, so that no more answers may begin."""
         self.choice: Choice | None = None
 
     def add(self, stream: TextStream, fork: Fork | None = None) -> None:
@@ -121,8 +123,8 @@ class Judge:
         self._note_checks()
         self._note_likeness()
         picking = self._picking
-        is_spent = 0 < picking.most_tokens <= self.n_tokens or 0 < picking.most_s <= seconds
-        if is_spent:
+        self.is_spent = 0 < picking.most_tokens <= self.n_tokens or 0 < picking.most_s <= seconds
+        if self.is_spent:
             self.expect(0)
             self._leave(sample.number for sample in still_open(self._samples))
         if self.awaits_checks and not still_open(self._samples):
@@ -130,7 +132,7 @@ class Judge:
         verdict = picking.pick.verdict(self._samples, picking.rules)
         self._leave(verdict.leave)
         if verdict.chosen is not None:
-            reason = f"{verdict.reason}; the budget ended the others" if is_spent else verdict.reason
+            reason = f"{verdict.reason}; the budget ended the others" if self.is_spent else verdict.reason
             votes = tuple(each.answer for each in self._samples)
             n = len(self._streams)
             self.choice = Choice(verdict.chosen, reason, votes[:n], tuple(sorted(self._left)), tuple(self._forks))

@@ -113,7 +113,7 @@ class Several(SideBySide):
         return super()._is_over and (self.choice is not None or not self._judge.awaits_checks)
 
     def _look(self) -> None:
-        if self._leader is not None and self.choice is None:
+        if self._leader is not None and self.choice is None and not self._judge.is_spent:
             self._leader.look(self)
         self._judge.look(self.seconds, self._told_over)
 
