@@ -96,7 +96,7 @@ class TextStream:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """The tokens before the answer, as they are compared with what is cached: rows and modules have names, below 0."""
+        """The tokens before the answer, as they are compared with the cache: rows and modules have names, below 0."""
         return self._sequence.request.prompt[: self._sequence.request.n_before]
 
     @property

@@ -1,8 +1,8 @@
 """The sequences of several answers: those that begin with the prompt, and those that begin within another answer.
 
-In: the request of an answer, by its number; what another answer has written. Out: sequences for the scheduler. A fork is
-an ordinary request whose prompt has what was written so far, with a seed of its own, so it is exactly what that request
-gives alone; the scheduler lets it share the pages of the answer that it was forked from.
+In: the request of an answer, by its number; what another answer has written. Out: sequences for the scheduler. A fork
+is an ordinary request whose prompt has what was written so far, with a seed of its own, so it is exactly what that
+request gives alone; the scheduler lets it share the pages of the answer that it was forked from.
 """
 
 from __future__ import annotations

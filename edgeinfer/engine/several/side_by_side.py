@@ -66,7 +66,7 @@ class SideBySide:
     @property
     def n_generated(self) -> int:
         """Tokens of all answers so far; those that an answer inherited count once."""
-        return sum(sequence.n_generated - sequence.request.written for sequence in tuple(self._sequences))
+        return sum(max(0, each.n_generated - each.request.written) for each in tuple(self._sequences))
 
     def stop(self) -> None:
         """End all answers within one step, and begin no others; may be called from any thread."""

@@ -1,8 +1,8 @@
-"""One answer that thinks, and answers from its thoughts cut at several places: the thought is closed, an answer follows.
+"""One answer that thinks, and answers from its thoughts cut at several places: the thought is closed, then answered.
 
-Budget forcing (Muennighoff et al., "s1", arXiv 2501.19393) at several budgets of one thought, which is written once. All
-answers share it up to where each is cut, at the end of a sentence. By default thoughts are cut into equal parts once they
-are over; with `every`, while they are being written, so that answers that agree end them early.
+Budget forcing (Muennighoff et al., "s1", arXiv 2501.19393) at several budgets of one thought, which is written once.
+All answers share it up to where each is cut, at the end of a sentence. By default thoughts are cut into equal parts
+once they are over; with `every`, while they are being written, so that answers that agree end them early.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Sequential Monte Carlo steering (Lew et al., arXiv 2306.03081). The weight of a particle is the potential of what it has
 written over the potential of what it had at the last resampling, so what is kept follows the sampler's distribution
-times the potential. The potential is the probability that the model gives to the text, to the power of `power` - 1: with
-temperature 1 and nothing cut off, texts then have their probability to the power of `power`. Or it is any function of
-the text. When the weights are worth fewer particles than `share` of them, each is kept as systematic resampling says: a
+times the potential. The potential is the probability that the model gives to the text, to the power of `power` - 1:
+with temperature 1 and nothing cut off, texts then have their probability to the power of `power`. Or it is any function
+of the text. When the weights are worth fewer particles than `share` of them, each is kept as systematic resampling says: a
 particle that is kept twice is forked, one that is not is ended; one that is over stands for several. A particle that
 is ahead of others is weighed by its beginning, and goes on from there, so no weight depends on speed.
 """
@@ -67,7 +67,9 @@ class ParticlesLeader:
         """Weigh the particles at every place that all of them have reached."""
         answers.expect(len(answers.answers) + len(self._particles))  # each may be kept several times
         ended = frozenset(answers.ended)
-        while all(number in ended or self._n_known(answers.answers[number]) >= self._place for number in self._particles):
+        while all(
+            number in ended or self._n_known(answers.answers[number]) >= self._place for number in self._particles
+        ):
             lasts = [self._is_last(answers.answers[number], number in ended) for number in self._particles]
             self._weigh(answers)
             if all(lasts):
@@ -92,7 +94,7 @@ class ParticlesLeader:
             self._weights[each] += value - before if before > -math.inf else value
 
     def _value(self, answers: Answers, number: int) -> float:
-        """The logarithm of the potential of a particle at this place. Raises BadSetting if it is no number from 0 on."""
+        """The logarithm of the potential of a particle here. Raises BadSetting if it is no number from 0 on."""
         if self._plan.potential is None:
             told = answers.answers[number].logprobs[: self._place]
             return (self._plan.power - 1) * math.fsum(each.logprob for each in told)

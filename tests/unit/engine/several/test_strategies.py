@@ -102,19 +102,19 @@ def test_each_answer_is_what_its_request_gives_alone(llm: LLM, plain: LLM, lead:
     found = gathered(several)
     assert_each_is_itself(several, found, plain)
     assert several.forks == (several.choice.forks if several.choice is not None else None)
-    assert any(several.forks)
+    assert any(several.forks) or seed is None
 
 
 def test_forks_are_where_the_rule_says(llm: LLM, plain: LLM) -> None:
     options = {"seed": 4, "ignore_eos": True, **HOT}
-    several = llm.several(PROMPT, 6, lead="uncertain:entropy=3.5,others=2,least=0,apart=3", **options)
+    several = llm.several(PROMPT, 6, lead="uncertain:entropy=1.5,others=2,least=0,apart=3", **options)
     several.read()
     trunk = plain.complete(PROMPT, logprobs=4, **options)
     trunk.read()
     own = alone(plain, several.answers[0])
     assert own.tokens == trunk.tokens
     expected, start = list[tuple[int, int]](), 0
-    while (place := next_uncertain(own.entropies, 3.5, start)) is not None:
+    while (place := next_uncertain(own.entropies, 1.5, start)) is not None:
         told = trunk.logprobs[place]
         expected += [(place, token) for token, _ in other_tokens(told.top, told.token, 2, 0.0, {2})]
         start = place + 3
@@ -181,9 +181,7 @@ def test_forks_share_pages_and_are_read_once(llm: LLM, lead: str) -> None:
 
 
 @pytest.mark.parametrize("lead", LEADS)
-def test_losers_leave_within_a_pass_and_free_their_pages(
-    llm: LLM, lead: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losers_leave_within_a_pass_and_free_their_pages(llm: LLM, lead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"seed": 5, "temperature": 1.2, "logit_bias": ENDS}
     several = llm.several(PROMPT, 5, lead=lead, pick="first", **options)
     counts, at_once, decided = llm._driver.scheduler.counts, several._judge.look, list[int]()
@@ -270,15 +268,18 @@ def test_in_an_event_loop_the_answers_are_the_same(llm: LLM, lead: str) -> None:
 def test_an_event_loop_may_leave_at_any_point(llm: LLM, lead: str) -> None:
     async def left(after: int) -> None:
         several = llm.several(PROMPT, 4, lead=lead, seed=1, temperature=1.2, max_tokens=200, ignore_eos=True)
+        reached = asyncio.Event()
 
         async def write() -> None:
             n_seen = 0
             async for _ in several:
                 n_seen += 1
-                if n_seen == after:
-                    raise asyncio.CancelledError
+                if n_seen >= after:
+                    reached.set()
 
         task = asyncio.ensure_future(write())
+        await reached.wait()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         for answer in several.answers:
