@@ -152,6 +152,17 @@ def kept_notice(several: Several) -> str:
     return f"answer {several.choice.number + 1} of {len(several.answers)} is kept: {several.choice.reason}"
 
 
+def several_report(llm: LLM, several: Several, pick: str) -> tuple[dict[str, object], list[str]]:
+    """What is told of answers that are over, in JSON and in lines, with the seconds that were predicted."""
+    from edgeinfer.app.plans.expected_answers import expected_answers_lines, expected_answers_s
+    from edgeinfer.app.several_record import several_record
+
+    stats = [answer.stats for answer in several.answers if answer.stats is not None]
+    expected_s = expected_answers_s(llm, stats)
+    record = {"several": several_record(several, pick) | {"predicted_s": expected_s}}
+    return record, [*several_lines(several), *expected_answers_lines(expected_s, several.seconds, len(stats))]
+
+
 def several_lines(several: Several) -> list[str]:
     """A table of the answers, and what they took together."""
     from edgeinfer.app.plain_text import harmless, table_lines
