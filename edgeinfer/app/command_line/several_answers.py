@@ -159,7 +159,7 @@ def several_report(llm: LLM, several: Several, pick: str) -> tuple[dict[str, obj
 
     stats = [answer.stats for answer in several.answers if answer.stats is not None]
     expected_s = expected_answers_s(llm, stats)
-    record = {"several": several_record(several, pick) | {"predicted_s": expected_s}}
+    record: dict[str, object] = {"several": several_record(several, pick) | {"predicted_s": expected_s}}
     return record, [*several_lines(several), *expected_answers_lines(expected_s, several.seconds, len(stats))]
 
 
