@@ -32,7 +32,7 @@ def seconds_of(llm: LLM, question: str, n: int, n_tokens: int, seed: int) -> tup
     several = llm.several([{"role": "user", "content": question}], n, pick="shortest", enough=n, **options)
     first_s, n_first = 0.0, 0
     for _ in several:
-        if not first_s and all(answer.live.n_generated for answer in several.answers):
+        if not first_s and all(answer.tokens for answer in several.answers):
             first_s, n_first = time.perf_counter(), several.n_generated
     took_s = time.perf_counter() - first_s
     stats = [answer.stats for answer in several.answers if answer.stats is not None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +29,8 @@ CHECK = "check:"
 CHECK_S = 60.0
 """Seconds that a check may take; an answer whose check takes longer has not passed."""
 SHOWN = 40
+TOLD_S = 0.1
+"""Seconds between two reports of how far the answers are."""
 
 AnswerCount = Annotated[
     int | None,
@@ -137,11 +140,14 @@ def write_all(several: Several, progress: ProgressLine) -> bool:
     """Write all answers, telling how many are done; return whether that was interrupted."""
     from edgeinfer.app.answer_output import stopping
 
-    n_answers = len(several.answers)
+    n_answers, next_s = len(several.answers), 0.0
     with stopping(several.stop) as interrupted:
         for _ in several:
+            if time.monotonic() < next_s:
+                continue  # counting takes longer than a piece of text
             n_over = sum(answer.stats is not None for answer in several.answers)
             progress(f"writing {n_answers} answers, {counted(several.n_generated, 'token')}", n_over, n_answers)
+            next_s = time.monotonic() + TOLD_S
     progress.clear()
     return interrupted.is_set()
 
