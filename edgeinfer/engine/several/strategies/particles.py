@@ -4,9 +4,9 @@ Sequential Monte Carlo steering (Lew et al., arXiv 2306.03081). The weight of a 
 written over the potential of what it had at the last resampling, so what is kept follows the sampler's distribution
 times the potential. The potential is the probability that the model gives to the text, to the power of `power` - 1:
 with temperature 1 and nothing cut off, texts then have their probability to the power of `power`. Or it is any function
-of the text. When the weights are worth fewer particles than `share` of them, each is kept as systematic resampling says: a
-particle that is kept twice is forked, one that is not is ended; one that is over stands for several. A particle that
-is ahead of others is weighed by its beginning, and goes on from there, so no weight depends on speed.
+of the text. When the weights are worth fewer particles than `share` of them, each is kept as systematic resampling
+says: a particle that is kept twice is forked, one that is not is ended; one that is over stands for several. A particle
+that is ahead of others is weighed by its beginning, and goes on from there, so no weight depends on speed.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,11 @@ import pytest
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.scheduler.sequence import ScheduledSequence
-from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.several.several import Several
 from edgeinfer.errors import BadSetting, EdgeInferError, UnknownKey
 from edgeinfer.scheduling.several.forking import next_uncertain, other_tokens
 from edgeinfer.scheduling.several.picks import PICKS
-from edgeinfer.scheduling.several.resampling import effective_size, shares, systematic
+from tests.unit.engine.several.led import alone, assert_each_is_itself, gathered
 
 PROMPT = "the rain in the tin, the hen in the inn, and a moth in the broth; " * 2
 HOT: dict[str, Any] = {"temperature": 1.2, "max_tokens": 40}
@@ -42,57 +38,6 @@ def plain(tiny_model: Path) -> Iterator[LLM]:
     """The same model without drafts, in which nothing is shared with the answers."""
     with load(tiny_model, device="cpu", n_sessions=1, spec="off") as loaded:
         yield loaded
-
-
-@pytest.fixture(scope="module")
-def thinker(tiny_model: Path) -> Iterator[LLM]:
-    with load(tiny_model, device="cpu", n_sessions=6, chat_template="deepseek-r1") as loaded:
-        yield loaded
-
-
-def gathered(several: Several) -> list[str]:
-    """What each answer gave as pieces."""
-    found: list[str] = []
-    for piece in several:
-        found += [""] * (len(several.answers) - len(found))
-        found[piece.number] += piece.text
-    return found + [""] * (len(several.answers) - len(found))
-
-
-def alone(llm: LLM, answer: TextStream) -> TextStream:
-    """The same request by itself, with the same seed."""
-    request, stats = answer._sequence.request, answer.stats
-    assert stats is not None
-    request = replace(request, sampling=replace(request.sampling, seed=stats.seed))
-    sequence = ScheduledSequence(llm._pool.reserve(), llm._tokenizer, request, shares_prefix=True)
-    stream = TextStream(sequence, llm._driver)
-    stream.read()
-    return stream
-
-
-def assert_each_is_itself(several: Several, found: list[str], plain: LLM) -> None:
-    assert several.choice is not None
-    for number, answer in enumerate(several.answers):
-        assert answer.stats is not None
-        assert found[number] == answer.text
-        own = alone(plain, answer)
-        n = len(answer.tokens)
-        if answer.stats.finish_reason == "cancelled":
-            assert own.tokens[:n] == answer.tokens
-            assert own.text.startswith(answer.text)
-        else:
-            assert (own.tokens, own.text, own.logprobs) == (answer.tokens, answer.text, answer.logprobs)
-            assert own.stats is not None
-            assert own.stats.finish_reason == answer.stats.finish_reason
-        fork = several.choice.forks[number]
-        if fork is None:
-            assert answer.stats.n_inherited == 0
-            continue
-        parent = several.answers[fork.parent]
-        assert answer.tokens[: fork.n_tokens] == parent.tokens[: fork.n_tokens]
-        assert fork.n_tokens <= answer.stats.n_inherited <= answer.stats.n_generated <= HOT["max_tokens"]
-        assert answer.stats.n_generated == n
-        assert len(answer.prompt) == answer.stats.n_prompt == len(parent.prompt)
 
 
 @pytest.mark.parametrize("lead", LEADS)
@@ -311,82 +256,6 @@ def test_forks_follow_what_answers_must_match(llm: LLM) -> None:
         if answer.stats.finish_reason == "stop":
             assert answer.text.endswith("end")
             assert set(answer.text.split()) <= {"the", "a", "in", "hen", "rain", "end"}
-
-
-def test_particles_are_kept_as_their_weights_say(llm: LLM, plain: LLM) -> None:
-    """The first resampling, done again from answers written one after the other."""
-    n, every, power, seed = 6, 5, 3.0, 40
-    options = {"ignore_eos": True, "temperature": 1.0, "max_tokens": 8, "logprobs": 0}
-    several = llm.several(PROMPT, n, lead=f"particles:every={every},power={power},share=1", seed=seed, **options)
-    several.read()
-    weights = []
-    for each in range(n):
-        stream = plain.complete(PROMPT, seed=seed + each, **options)
-        stream.read()
-        weights.append((power - 1) * sum(told.logprob for told in stream.logprobs[:every]))
-    assert effective_size(shares(weights)) < n
-    counts = systematic(shares(weights), random.Random(seed).random())
-    forks = [fork.parent for fork in several.forks[n:] if fork is not None and fork.n_tokens == every]
-    assert forks == [each for each, count in enumerate(counts) for _ in range(count - 1)]
-    assert several.choice is not None
-    assert {each for each, count in enumerate(counts) if count == 0} <= set(several.choice.left)
-
-
-def test_a_potential_leads_particles(llm: LLM) -> None:
-    def vowels(text: str) -> float:
-        return math.exp(sum(letter in "aeiou" for letter in text))
-
-    def mean(potential: object) -> float:
-        found = []
-        for seed in range(0, 60, 10):
-            several = llm.several(
-                PROMPT, 6, lead="particles:every=4", potential=potential, seed=seed, ignore_eos=True, **HOT
-            )
-            several.read()
-            texts = [a.text for a in several.answers if a.stats is not None and a.stats.finish_reason == "length"]
-            found += [sum(letter in "aeiou" for letter in text) / max(1, len(text)) for text in texts]
-        return sum(found) / len(found)
-
-    assert mean(vowels) > mean(lambda text: 1.0) * 1.2
-    with pytest.raises(BadSetting, match="from 0 on"):
-        llm.several(PROMPT, 3, lead="particles:every=2", potential=lambda text: -1.0, seed=1, **HOT).read()
-    assert llm.telemetry.queue.n_active == 0
-
-
-@pytest.mark.parametrize("lead", ["cut", "cut:every=8"])
-def test_thoughts_are_cut_and_answered(thinker: LLM, lead: str) -> None:
-    options = {"max_tokens": 60, "temperature": 1.0, "logit_bias": {"\n": 4.0}}
-    several = thinker.several(QUESTION, 4, lead=lead, pick="likely", seed=6, ignore_eos=True, **options)
-    found = gathered(several)
-    assert len(several.answers) == 4
-    trunk = several.answers[0]
-    assert trunk.reasoning
-    for number, fork in enumerate(several.forks):
-        answer = several.answers[number]
-        assert answer.text == found[number]
-        own = alone(thinker, answer)
-        assert own.tokens[: len(answer.tokens)] == answer.tokens
-        if fork is not None:
-            assert fork.parent == 0
-            text = trunk._sequence.output.text(fork.n_tokens)
-            assert text.endswith("\n")
-            assert answer.reasoning.strip() == text.strip()
-            assert answer.text.startswith(text)
-            assert "</think>" in answer.text
-            assert answer.content
-    if lead == "cut:every=8":
-        places = [fork.n_tokens for fork in several.forks if fork is not None]
-        assert all(after - before >= 8 for before, after in zip([0, *places], places, strict=False))
-
-
-def test_cut_thoughts_lead_to_answers_that_match(thinker: LLM) -> None:
-    options = {"max_tokens": 60, "temperature": 1.0, "logit_bias": {"\n": 4.0}}
-    several = thinker.several(QUESTION, 3, lead="cut:every=6", answer="text", regex="(yes|no)", seed=6, **options)
-    several.read()
-    assert len(several.answers) == 3
-    for answer, fork in zip(several.answers, several.forks, strict=True):
-        if fork is not None and answer.stats is not None and answer.stats.finish_reason == "stop":
-            assert answer.content in ("yes", "no")
 
 
 @pytest.mark.parametrize(
