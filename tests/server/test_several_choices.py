@@ -62,7 +62,7 @@ def test_best_of_several_prompts_is_by_prompt(http: httpx.Client) -> None:
         ({"best_of": 2, "n": 3}, "best_of is 2 and n is 3"),
         ({"best_of": 3, "stream": True}, "leave stream out"),
         ({"best_of": 0}, "best_of"),
-        ({"best_of": 17}, "best_of"),
+        ({"best_of": 21}, "best_of"),
     ],
 )
 def test_best_of_that_cannot_be_is_refused(http: httpx.Client, fields: dict[str, Any], message: str) -> None:
@@ -113,9 +113,88 @@ def test_a_stream_has_the_answer_that_is_kept_and_what_is_said_of_all(running: R
     assert chunks[-1].usage is not None
 
 
+ASKED: dict[str, Any] = {
+    "model": "tiny",
+    "messages": [{"role": "user", "content": PROMPT}],
+    "max_tokens": 40,
+    "temperature": 1.0,
+    "seed": 11,
+}
+
+
+def extra(pick: str) -> dict[str, Any]:
+    return {"edgeinfer": {"answers": 4, "pick": pick, "stream_all": True}, "logit_bias": ENDS}
+
+
+@pytest.mark.parametrize("pick", ["vote", "shortest", "likely", "first"])
+def test_a_stream_of_all_has_each_answer_as_a_choice_and_then_which_is_kept(running: Running, pick: str) -> None:
+    alone = [
+        running.llm.chat(ASKED["messages"], temperature=1.0, seed=11 + n, max_tokens=40, logit_bias={2: 8.5})
+        for n in range(4)
+    ]
+    expected = [stream.read() for stream in alone]
+    stream = running.client().chat.completions.create(
+        stream=True, stream_options={"include_usage": True}, extra_body=extra(pick), **ASKED
+    )
+    roles, texts, ends = [""] * 4, [""] * 4, [""] * 4
+    several, usage, logprobs = dict[str, Any](), None, []
+    for chunk in stream:
+        for choice in chunk.choices:
+            assert not several
+            roles[choice.index] += choice.delta.role or ""
+            texts[choice.index] += choice.delta.content or ""
+            ends[choice.index] += choice.finish_reason or ""
+            logprobs += [] if choice.logprobs is None else [choice.logprobs]
+        several = (chunk.model_extra or {}).get("edgeinfer", several)
+        usage = chunk.usage or usage
+    assert roles == ["assistant"] * 4
+    assert set(ends) <= {"stop", "length"}
+    assert [each["text"] for each in several["answers"]] == texts
+    for text, whole, answer in zip(texts, expected, several["answers"], strict=True):
+        assert whole.startswith(text) if answer["ended_early"] else whole == text
+    assert several["reason"]
+    assert usage is not None
+    assert usage.completion_tokens == several["n_generated"]
+    assert logprobs == []  # which the pick may need, and nobody asked for
+
+
+def test_openais_own_reader_of_streams_puts_all_answers_together(running: Running) -> None:
+    with running.client().chat.completions.stream(extra_body=extra("vote"), **ASKED) as stream:
+        several = [
+            event.chunk.model_extra["edgeinfer"]
+            for event in stream
+            if event.type == "chunk" and event.chunk.model_extra and "edgeinfer" in event.chunk.model_extra
+        ]
+        whole = stream.current_completion_snapshot
+    assert [choice.message.content for choice in whole.choices] == [each["text"] for each in several[0]["answers"]]
+
+
+def test_a_stream_of_all_tells_probabilities_as_n_answers_do(http: httpx.Client) -> None:
+    def choices(**fields: Any) -> dict[int, list[Any]]:
+        text = chat(http, fields.pop("several"), stream=True, logprobs=True, logit_bias=None, **fields).text
+        found: dict[int, list[Any]] = {}
+        for line in text.splitlines():
+            for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else ():
+                found.setdefault(choice["index"], []).extend((choice["logprobs"] or {}).get("content") or ())
+        return found
+
+    several = {"answers": 3, "pick": "first", "enough": 3, "stream_all": True}
+    assert choices(several=several) == choices(several=None, n=3)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"), [("/v1/completions", {"prompt": PROMPT}), ("/v1/responses", {"input": PROMPT})]
+)
+def test_other_routes_say_where_the_field_belongs(http: httpx.Client, path: str, fields: dict[str, Any]) -> None:
+    response = http.post(path, json={**fields, "edgeinfer": {"answers": 2}})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "edgeinfer")
+    assert "/v1/chat/completions" in response.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("several", "fields", "message"),
     [
+        ({"answers": 3, "stream_all": True}, {}, "add stream"),
         ({"answers": 0}, {}, "answers"),
         ({"answers": 65}, {}, "answers"),
         ({"answers": 3, "pick": "check"}, {}, "pick"),
