@@ -67,8 +67,29 @@ def test_best_of_several_prompts_is_by_prompt(http: httpx.Client) -> None:
 )
 def test_best_of_that_cannot_be_is_refused(http: httpx.Client, fields: dict[str, Any], message: str) -> None:
     response = http.post("/v1/completions", json={"prompt": PROMPT, **fields})
-    assert response.status_code == 400
-    assert message in response.json()["error"]["message"]
+    error = response.json()["error"]
+    assert (response.status_code, error["type"], error["param"]) == (400, "invalid_request_error", "best_of")
+    assert message in error["message"]
+
+
+def test_openais_client_reads_answers_to_a_text_whole_and_streamed(running: Running) -> None:
+    texts, asked = running.client().completions, {"model": "tiny", "prompt": PROMPT, "max_tokens": 8, "seed": 3}
+    alone = [running.llm.complete(PROMPT, max_tokens=8, seed=3 + n, temperature=0.7).read() for n in range(3)]
+    assert [choice.text for choice in texts.create(n=3, **asked).choices] == alone
+    for best_of in (None, 3):  # as many as are told: nothing is chosen, so it can be streamed
+        found, usage = [""] * 3, None
+        more = {"n": 3, "best_of": best_of, "stream": True, "stream_options": {"include_usage": True}}
+        for chunk in texts.create(**asked, **more):
+            for choice in chunk.choices:
+                found[choice.index] += choice.text
+            usage = chunk.usage or usage
+        assert found == alone
+        assert usage is not None
+        assert usage.completion_tokens == 3 * 8
+    best = texts.create(n=1, best_of=20, logprobs=0, **asked)
+    assert (len(best.choices), best.usage.completion_tokens) == (1, 20 * 8)
+    with pytest.raises(openai.BadRequestError, match="best_of is 2 and n is 3"):
+        texts.create(n=3, best_of=2, **asked)
 
 
 def chat(http: httpx.Client, several: dict[str, Any], **fields: Any) -> httpx.Response:
