@@ -158,3 +158,16 @@ def test_what_comes_after_is_answered_as_before(endless: Running, kind: str) -> 
     n_generated = counts.n_generated
     leave(endless, path, body_of(path, SHORT, **fields), lambda: counts.n_generated > n_generated + 50)
     assert endless.http().post(path, json=asked).json()["edgeinfer"]["answers"] == expected
+
+
+def test_a_kept_stream_of_all_goes_on_without_its_client_until_it_is_stopped(endless: Running) -> None:
+    llm, (path, fields), http = endless.llm, KINDS["all streamed"], endless.http()
+    used, n_generated = n_used_pages(llm), llm.telemetry.queue.n_generated
+    asked = body_of(path, SHORT, max_tokens=6_000, **fields)
+    with http.stream("POST", path, json=asked, headers={"X-Conversation-Id": "four"}) as response:
+        next(response.iter_lines())
+    until(lambda: llm.telemetry.queue.n_generated > n_generated + 200)
+    assert llm.telemetry.n_requests == 4
+    assert http.delete("/v1/stream", params={"conv_id": "four"}).is_success
+    until(lambda: not llm.telemetry.n_requests and not endless.pool.n_users)
+    assert n_used_pages(llm) == used

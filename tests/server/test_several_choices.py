@@ -10,7 +10,10 @@ import httpx
 import openai
 import pytest
 
+from edgeinfer.engine.several.picking import Judge
+from edgeinfer.errors import DeviceFailed
 from tests.server.conftest import Running, served
+from tests.waiting import until
 
 PROMPT = "the rain in the tin, the hen in the inn"
 ENDS = {"2": 8.5}
@@ -132,6 +135,28 @@ def test_a_stream_has_the_answer_that_is_kept_and_what_is_said_of_all(running: R
     ]
     assert [each["kept"] for each in told] == [whole["edgeinfer"]["kept"]]
     assert chunks[-1].usage is not None
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}, {"stream": True, "stream_all": True}])
+def test_what_ends_several_answers_is_told(
+    running: Running, http: httpx.Client, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    def fails(*_: object) -> None:
+        raise DeviceFailed("the device is gone")
+
+    monkeypatch.setattr(Judge, "look", fails)
+    streams, every = fields.get("stream", False), fields.get("stream_all", False)
+    response = chat(http, {"answers": 3, "stream_all": every}, stream=streams)
+    assert "the device is gone" in response.text
+    assert response.status_code == (200 if streams else 500)
+    until(lambda: not running.llm.telemetry.n_requests)
+
+
+def test_a_budget_of_tokens_is_of_all_answers(http: httpx.Client) -> None:
+    record = chat(http, {"answers": 3, "most_tokens": 20}, logit_bias=None, ignore_eos=True, max_tokens=200).json()
+    assert 20 <= record["edgeinfer"]["n_generated"] < 60
+    assert "the budget ended the others" in record["edgeinfer"]["reason"]
+    assert all(each["ended_early"] for each in record["edgeinfer"]["answers"])
 
 
 ASKED: dict[str, Any] = {
