@@ -83,12 +83,12 @@ class Held:
 
     def __init__(self, llm: LLM, is_reached: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
         self._counts, scheduler = llm._driver.scheduler.counts, llm._driver.scheduler
-        self._told, self._n_told = threading.Event(), 0
+        self._told, self._n_told, self.is_late = threading.Event(), 0, False
         step, stop = scheduler.step, ScheduledSequence.stop
 
         def held() -> bool:
-            if is_reached():
-                assert self._told.wait(PATIENCE_S)
+            if is_reached() and not self._told.wait(PATIENCE_S):
+                self.is_late = True
             return step()
 
         def noted(sequence: ScheduledSequence) -> None:
@@ -124,6 +124,7 @@ def test_all_answers_end_within_a_pass_and_their_pages_are_free(
     body = body_of(path, LONG if point == "prompt" else SHORT, max_tokens=40 if point == "end" else 6_000, **fields)
     leave(endless, path, body, points[point])
     until(lambda: not llm.telemetry.n_requests)
+    assert not held.is_late
     assert held.n_after <= 1 or point == "end"  # where the first may have come to its end by itself
     if point == "prompt":
         assert counts.n_evaluated - n_evaluated < 1000
