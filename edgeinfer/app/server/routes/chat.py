@@ -97,7 +97,8 @@ async def _one_of_several(body: SeveralChatRequest, wanted: SeveralAnswers, requ
             return streaming(_several_events(body, wanted, model, several, envelope, state), held.pop_all().aclose)
         await read_all([WrittenTogether(several)], request)
         kept, stats = _kept(several), state.answered(model, several.answers, body.id_slot, body.lora)
-        told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0]), **notices_record(stats)}
+        usage = usage_record(stats, several.n_generated)
+        told: Record = {"usage": usage, "timings": timings_record(stats[0]), **notices_record(stats)}
         told["edgeinfer"] = several_record(several, wanted.pick)
         return JSONResponse(envelope.record([_choice(0, kept, body, model)], **told))
 
@@ -120,26 +121,30 @@ async def _several_events(
 
     Answers that are streamed are told as `n` of them are.
     """
-    writer, together = ChunkWriter(body, envelope), WrittenTogether(several)
-    streamed = several.answers if wanted.stream_all else several.answers[:1]
-    for number in range(len(streamed)):
-        yield writer.chunk(number, {"delta": {"role": "assistant", "content": ""}})
-    choices = [_ChatChunks(told_later(answer), number, writer, body, model) for number, answer in enumerate(streamed)]
+    writer, together, choices = ChunkWriter(body, envelope), WrittenTogether(several), list[_ChatChunks]()
+
+    def begun(answers: Sequence[TextStream]) -> Iterator[bytes]:
+        for answer in answers[len(choices) :]:
+            choices.append(_ChatChunks(told_later(answer), len(choices), writer, body, model))
+            yield choices[-1].begin()
+
+    for chunk in begun(several.answers if wanted.stream_all else several.answers[:1]):
+        yield chunk
     async for number, text in together.parts(EVERY_S):
         if wanted.stream_all:
-            for chunk in choices[number].more(text):
+            for chunk in (*begun(several.answers), *choices[number].more(text)):
                 yield chunk
     kept, stats = _kept(several), state.answered(model, several.answers, body.id_slot, body.lora)
     assert kept.stats is not None
     if not wanted.stream_all:
         choices = [_ChatChunks(told_later(kept), 0, writer, body, model)]
-        for chunk in choices[0].more(kept.text):
-            yield chunk
+    for chunk in begun(several.answers) if wanted.stream_all else choices[0].more(kept.text):
+        yield chunk
     for choice, ended in zip(choices, stats if wanted.stream_all else [kept.stats], strict=True):
         for chunk in choice.end(ended):
             yield chunk
     yield event(envelope.record([], is_chunk=True, edgeinfer=several_record(several, wanted.pick)))
-    yield writer.end(usage_record(stats), kept.stats)
+    yield writer.end(usage_record(stats, several.n_generated), kept.stats)
 
 
 @ROUTER.post("/v1/chat/completions/input_tokens", responses=ERROR_RESPONSES)
