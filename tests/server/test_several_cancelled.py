@@ -79,7 +79,7 @@ def leave(running: Running, path: str, body: dict[str, Any], when: Callable[[], 
 
 
 class Held:
-    """Passes that wait from a point on, until the first answer is told to end."""
+    """Passes that wait from a point on, until an answer is told to end."""
 
     def __init__(self, llm: LLM, is_reached: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
         self._counts, scheduler = llm._driver.scheduler.counts, llm._driver.scheduler
@@ -92,17 +92,18 @@ class Held:
             return step()
 
         def noted(sequence: ScheduledSequence) -> None:
-            if not self._told.is_set():
-                self._n_told = self._counts.passes
+            is_first = is_reached() and not self._told.is_set()
+            self._n_told = self._counts.passes if is_first else self._n_told
             stop(sequence)
-            self._told.set()
+            if is_first:
+                self._told.set()
 
         monkeypatch.setattr(scheduler, "step", held)
         monkeypatch.setattr(ScheduledSequence, "stop", noted)
 
     @property
     def n_after(self) -> int:
-        """Passes since the first answer was told to end."""
+        """Passes since then."""
         return self._counts.passes - self._n_told
 
 
