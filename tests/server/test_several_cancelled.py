@@ -27,6 +27,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "best_of": (TEXTS, {"n": 2, "best_of": 4}),
     "kept": (CHATS, {"edgeinfer": {"answers": 4}}),
     "kept streamed": (CHATS, {"edgeinfer": {"answers": 4}, "stream": True}),
+    "led": (CHATS, {"edgeinfer": {"answers": 4, "lead": "particles"}}),
     "all streamed": (CHATS, {"edgeinfer": {"answers": 4, "pick": "weighted", "stream_all": True}, "stream": True}),
 }
 SAMPLED = {"temperature": 1.0, "seed": 5, "ignore_eos": True}

@@ -204,6 +204,24 @@ def test_a_stream_of_all_has_each_answer_as_a_choice_and_then_which_is_kept(runn
     assert logprobs == []  # which the pick may need, and nobody asked for
 
 
+@pytest.mark.parametrize("lead", ["uncertain:entropy=0.5,apart=2", "particles"])
+def test_answers_that_are_forked_from_others_are_streamed_whole(running: Running, lead: str) -> None:
+    several = {**extra("vote")["edgeinfer"], "lead": lead}
+    texts, ends, told, usage = dict[int, str](), dict[int, str](), dict[str, Any](), None
+    for chunk in running.client().chat.completions.create(
+        stream=True, stream_options={"include_usage": True}, extra_body={"edgeinfer": several}, **ASKED
+    ):
+        for choice in chunk.choices:
+            texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
+            ends[choice.index] = choice.finish_reason or ""
+        told, usage = (chunk.model_extra or {}).get("edgeinfer", told), chunk.usage or usage
+    assert [texts[number] for number in sorted(texts)] == [each["text"] for each in told["answers"]]
+    assert all(ends.values())
+    assert any(each["forked_from"] for each in told["answers"])
+    assert usage is not None
+    assert usage.completion_tokens == told["n_generated"]
+
+
 def test_openais_own_reader_of_streams_puts_all_answers_together(running: Running) -> None:
     with running.client().chat.completions.stream(extra_body=extra("vote"), **ASKED) as stream:
         several = [
@@ -245,6 +263,8 @@ def test_other_routes_say_where_the_field_belongs(http: httpx.Client, path: str,
         ({"answers": 65}, {}, "answers"),
         ({"answers": 3, "pick": "check"}, {}, "pick"),
         ({"answers": 3, "vote_by": "words"}, {}, "form of an answer"),
+        ({"answers": 3, "lead": "nobody"}, {}, "independent"),
+        ({"answers": 3, "lead": "uncertain:heat=1"}, {}, "its options are"),
         ({"answers": 3}, {"n": 2}, "leave n out"),
         ({"answers": 3}, {"temperature": 0}, "temperature 0"),
         ({}, {}, "answers"),

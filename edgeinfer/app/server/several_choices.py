@@ -41,6 +41,7 @@ class SeveralAnswers(RequestBody):
     confidence: Annotated[float, Field(gt=0, le=1)] = 1.0
     most_tokens: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     most_s: Annotated[float, Field(ge=0, le=1 << 31, allow_inf_nan=False)] = 0.0
+    lead: Annotated[str, Field(max_length=500)] = "independent"
     stream_all: bool = False
 
     def begun(self, llm: LLM, messages: Messages, options: Options, priority: Priority) -> Several:
@@ -54,6 +55,7 @@ class SeveralAnswers(RequestBody):
             confidence=self.confidence,
             most_tokens=self.most_tokens,
             most_s=self.most_s,
+            lead=self.lead,
             priority=priority,
             **options,
         )
