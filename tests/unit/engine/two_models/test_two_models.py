@@ -18,6 +18,7 @@ from edgeinfer.errors import BadSetting, DeviceFailed, EdgeInferError
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.hand_over import HandOver
 from tests.conftest import write_tiny_llama
+from tests.golden.goldens import Golden
 from tests.unit.engine.two_models.brute_force import Rows, TwoRows, rows_of, write_relative
 
 MESSAGES = [{"role": "user", "content": "the rain in the inn and the rain in the inn"}]
@@ -121,6 +122,34 @@ def test_answers_at_the_same_time_are_those_one_by_one(tiny_model: Path, small: 
         several.read()
     assert [batch[number] for number in range(4)] == singly
     assert several.answers[0].tokens == singly[0]
+
+
+@pytest.mark.parametrize("rule", ["bild=0.1,3", "steps=5"])
+def test_answers_that_lost_their_memory_are_read_again_and_go_on(
+    tiny_model: Path, small: Path, home: Path, rule: str
+) -> None:
+    prompts = [f"{word} the rain in the inn" for word in ("and the hen", "in", "then an inn and a tin")]
+    with opened(tiny_model, small, rule, n_sessions=1, parallel=4) as llm:
+        singly = [read(llm.complete(text, max_tokens=220, seed=2)) for text in prompts]
+        waiting = [llm.complete(text, max_tokens=220, seed=2, priority="background") for text in prompts]
+        taken = ["".join(next(stream) for _ in range(40)) for stream in waiting]
+        read(llm.complete("the rain " * 10, max_tokens=300, seed=2))
+        assert llm.telemetry.queue.n_preempted + llm.telemetry.queue.n_recomputed > 0
+        assert [read(stream) for stream in waiting] == singly
+        assert all(stream.text.startswith(text) for stream, text in zip(waiting, taken, strict=True))
+
+
+@pytest.mark.parametrize("name", ["lfm2-f32", "qwen35-f32", "gemma3-f32"])
+def test_a_model_that_writes_for_itself_gives_its_own_answer(name: str, home: Path) -> None:
+    """Whatever the rule. With convolutions, recurrent layers and windows, which cannot be truncated everywhere."""
+    golden = Golden.read(name)
+    prompt, n = golden.tokens.tolist()[:20], 40
+    for options in (GREEDY, SAMPLED):
+        with load(golden.model, threads=1, n_context=golden.n_context, spec="off") as llm:
+            own = read(llm.complete(prompt, max_tokens=n, **options))  # type: ignore[arg-type]
+        for rule in ("bild=0.05,3", "bild=0.01,1", "bild=0,0", "entropy=3", "bild=0,inf"):
+            with opened(golden.model, golden.model, rule, n_context=golden.n_context) as llm:
+                assert read(llm.complete(prompt, max_tokens=n, **options)) == own, rule  # type: ignore[arg-type]
 
 
 def test_a_conversation_is_read_once_by_each_model(
