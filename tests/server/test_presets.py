@@ -111,6 +111,17 @@ def test_what_a_preset_hides(folder: Path) -> None:
         assert names.find("two").path == folder / "two.gguf"
 
 
+def test_a_small_model_belongs_to_its_preset(folder: Path) -> None:
+    text = '[defaults]\nhides = "all"\n[both]\nmodel = "one.gguf"\nsmall_model = "two.gguf"\nhand_over = "entropy=2"\n'
+    presets = presets_of(folder, text)
+    preset = presets.by_name["both"]
+    assert preset.settings.load.small_model == str(folder / "two.gguf")
+    stored = [path_model(folder / f"{name}.gguf") for name in ("one", "two")]
+    assert [model.name for model in ModelList(stored.copy, None, (), presets).models()] == ["both"]
+    with pytest.raises(BadSetting, match=r"\[both\]: small_model: "):
+        presets_of(folder, text.replace("two.gguf", "seven"))
+
+
 ONE = '[small]\nmodel = "one.gguf"\n'
 
 

@@ -40,3 +40,9 @@ def test_what_cannot_be_is_refused_with_what_can(given: object) -> None:
         read_value("hand_over", given)
     with pytest.raises(BadSetting, match=r"hand_over cannot be .*steps=7"):
         LoadOptions(hand_over=given)  # type: ignore[arg-type]
+
+
+def test_a_small_model_is_not_that_of_others() -> None:
+    load = LoadOptions(small_model="small.gguf", hand_over="entropy=2", threads=2)
+    assert load.for_others == LoadOptions(hand_over="entropy=2", threads=2)
+    assert LoadOptions(small_model="small.gguf", mmproj="p.gguf").for_others == LoadOptions()
