@@ -68,4 +68,9 @@ def _number(text: str) -> float:
     return value
 
 
-USUAL_HAND_OVER = HandOver.parse("bild")
+def hand_over_text(value: object) -> str:
+    """The setting with all its numbers. Raises ValueError, saying what is needed."""
+    return str(HandOver.parse(value))
+
+
+USUAL_HAND_OVER = hand_over_text("bild")

@@ -14,7 +14,7 @@ from typing import get_args
 from edgeinfer.adapter_choice import AdapterChoice, adapter_choices
 from edgeinfer.approximation import EXACT, Approximation
 from edgeinfer.errors import BadSetting
-from edgeinfer.hand_over import USUAL_HAND_OVER, HandOver
+from edgeinfer.hand_over import USUAL_HAND_OVER, HandOver, hand_over_text
 from edgeinfer.setting_groups import CTX_CAP, METADATA_KEY, option
 from edgeinfer.setting_values import (
     KVKind,
@@ -137,11 +137,11 @@ class LoadOptions:
         unset_or(path_text),
         "MODEL",
     )
-    hand_over: HandOver | str = option(
+    hand_over: str = option(
         USUAL_HAND_OVER,
         "When the model writes in place of --small-model: bild=P,NATS (the small one's best guess is below P, or the "
         "model finds its token improbable), entropy=NATS, or steps=0-9 (it rates sentences).",
-        HandOver.parse,
+        hand_over_text,
         "bild|entropy|steps[=N]",
     )
     self_draft: SelfDraftBudget = option(
@@ -228,8 +228,7 @@ class LoadOptions:
     @property
     def handing_over(self) -> HandOver:
         """When the model writes in place of a small one."""
-        assert isinstance(self.hand_over, HandOver)
-        return self.hand_over
+        return HandOver.parse(self.hand_over)
 
     @property
     def device_names(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import pytest
 
 from edgeinfer.errors import BadSetting
 from edgeinfer.hand_over import HandOver
+from edgeinfer.ipc.records import from_json, to_json
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.settings import read_value
 
@@ -25,7 +26,7 @@ from edgeinfer.settings import read_value
     ],
 )
 def test_what_is_said_is_read(given: object, found: HandOver, spelled: str) -> None:
-    assert read_value("hand_over", given) == found
+    assert read_value("hand_over", given) == spelled
     assert str(found) == spelled
     assert HandOver.parse(spelled) == found
     assert LoadOptions(hand_over=given).handing_over == found  # type: ignore[arg-type]
@@ -40,6 +41,12 @@ def test_what_cannot_be_is_refused_with_what_can(given: object) -> None:
         read_value("hand_over", given)
     with pytest.raises(BadSetting, match=r"hand_over cannot be .*steps=7"):
         LoadOptions(hand_over=given)  # type: ignore[arg-type]
+
+
+def test_options_pass_between_processes() -> None:
+    load = LoadOptions(hand_over="steps", small_model="small.gguf")
+    assert load.hand_over == "steps=7"
+    assert from_json(LoadOptions, to_json(load)) == load
 
 
 def test_a_small_model_is_not_that_of_others() -> None:
