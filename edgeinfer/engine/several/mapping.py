@@ -49,7 +49,12 @@ class Mapped(SideBySide):
     @property
     def texts(self) -> tuple[str, ...]:
         """The texts so far, without thoughts, in order of the items; "" for those that have none."""
-        return tuple(self._streams[n].content if n in self._streams else "" for n in range(len(self.items)))
+        return tuple(self.text(number) for number in range(len(self.items)))
+
+    def text(self, number: int) -> str:
+        """The text of an item so far, without thoughts."""
+        stream = self._streams.get(number)
+        return "" if stream is None else stream.content
 
     @property
     def errors(self) -> Mapping[int, Exception]:

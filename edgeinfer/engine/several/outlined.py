@@ -18,6 +18,7 @@ from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.several.mapping import Mapped, failures_text
 from edgeinfer.engine.several.outlines import FIRST, NoOutline, Outline, is_lost, point_start, read_outline
 from edgeinfer.engine.several.reading_order import ReadingOrder
+from edgeinfer.engine.several.suiting import Suiting
 from edgeinfer.errors import EdgeInferError
 
 BETWEEN_PARTS = "\n"
@@ -40,10 +41,11 @@ class Outlined:
     none. `stop()` may be called from any thread.
     """
 
-    def __init__(self, steps: OutlineSteps, fallback: str = "") -> None:
-        """`fallback`: why no outline is asked for; "": one is. Writes nothing before the first piece is requested."""
+    def __init__(self, steps: OutlineSteps, suiting: Suiting) -> None:
+        """`suiting`: whether an outline is asked for, and why. Writes nothing before the first piece is requested."""
         self._steps = steps
-        self.fallback = fallback
+        self.suiting = suiting
+        self.fallback = "" if suiting.suits else suiting.reason
         self.outline: Outline | None = None
         self.outline_stream: TextStream | None = None
         """The outline as it is written, to look at; None before, and if none is asked for."""

@@ -19,7 +19,7 @@ from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.several.mapping import Mapped
 from edgeinfer.engine.several.outlined import Outlined, OutlineSteps
 from edgeinfer.engine.several.outlines import Outline, outline_regex, outline_turns, point_stops, point_turns
-from edgeinfer.engine.several.suiting import suiting_of
+from edgeinfer.engine.several.suiting import Suiting, suiting_of
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message, Tokenizer
@@ -97,20 +97,16 @@ class PartsAsker:
         messages: Messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         ordinary = self.prompts.chat(messages, options)
         question = _question(messages)
-        if question is None:
-            fallback = "the last message is no question in plain text"
-        elif formed := next((name for name in FORMS if options.get(name)), None):
-            fallback = f"the answer is to follow a form ({formed})"
-        else:
-            suiting = suiting_of(question)
-            fallback = "" if always or suiting.suits else suiting.reason
+        suiting = _suiting(question, options)
+        if always and question and not _form(options):
+            suiting = Suiting(True, "an outline is asked for")
         asked, before = question or "", messages[:-1]
         steps = OutlineSteps(
             outline=partial(self._outline_stream, before, asked, options, priority, constrained=constrained),
             parts=partial(self._mapped_points, before, asked, options, priority),
             ordinary=lambda: TextStream(self._beside(ordinary, priority), self._driver),
         )
-        return Outlined(steps, fallback)
+        return Outlined(steps, suiting)
 
     def _outline_stream(
         self, before: Messages, question: str, options: Options, priority: Priority, *, constrained: bool
@@ -162,6 +158,20 @@ def checked_items(items: Sequence[object]) -> tuple[str, ...]:
 def item_prompt(instruction: str, item: str) -> str:
     """The message for an item: the instruction first, which all of them share."""
     return f"{instruction}\n\n{item}"
+
+
+def _suiting(question: str | None, options: Options) -> Suiting:
+    """Whether a question with these options suits an answer in parts."""
+    if question is None:
+        return Suiting(False, "the last message is no question in plain text")
+    if form := _form(options):
+        return Suiting(False, f"the answer is to follow a form ({form})")
+    return suiting_of(question)
+
+
+def _form(options: Options) -> str | None:
+    """The option that gives an answer a form of its own, if there is one."""
+    return next((name for name in FORMS if options.get(name)), None)
 
 
 def _question(messages: Messages) -> str | None:
