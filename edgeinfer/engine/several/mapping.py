@@ -64,7 +64,12 @@ class Mapped(SideBySide):
     @property
     def stats(self) -> tuple[Stats | None, ...]:
         """Statistics of the answers, in order of the items; None for those that are not done, or have none."""
-        return tuple(self._streams[n].stats if n in self._streams else None for n in range(len(self.items)))
+        return tuple(self.stats_of(number) for number in range(len(self.items)))
+
+    def stats_of(self, number: int) -> Stats | None:
+        """Statistics of the answer of an item; None until it is done, and if there is none."""
+        stream = self._streams.get(number)
+        return None if stream is None else stream.stats
 
     def stream(self, number: int) -> TextStream | None:
         """The answer of an item, to look at and not to iterate over; None if it has not begun, or has none."""

@@ -31,6 +31,8 @@ OUTLINE_TOKENS = 200
 """Most tokens of an outline."""
 FORMS = ("schema", "grammar", "regex", "tools")
 """Options with which an answer cannot be written in parts."""
+OF_PARTS = ("stop", "logit_bias", "ignore_eos", "logprobs", "scored_from")
+"""Options that say nothing to an outline."""
 
 
 class PartsAsker:
@@ -112,7 +114,8 @@ class PartsAsker:
         self, before: Messages, question: str, options: Options, priority: Priority, *, constrained: bool
     ) -> TextStream:
         """Begin an outline."""
-        own: Options = {**options, "max_tokens": OUTLINE_TOKENS, "stop": ("\n\n\n",)}
+        kept = {name: value for name, value in options.items() if name not in OF_PARTS}
+        own: Options = {**kept, "max_tokens": OUTLINE_TOKENS}  # type: ignore[typeddict-item]
         if constrained:
             own["regex"] = outline_regex()
         request = self.prompts.chat([*before, *outline_turns(question)], own)
