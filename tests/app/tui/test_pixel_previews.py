@@ -28,7 +28,7 @@ SIZES = ("COLUMNS", "LINES")
 NOT_PASSED = (*SIZES, "TMUX", "STY", "ZELLIJ", "NO_COLOR", "TERM_PROGRAM", "XTERM_VERSION", "KONSOLE_VERSION")
 
 if hasattr(os, "openpty"):
-    from tests.app.tui.stand_in_terminal import StandIn
+    from tests.app.tui.stand_in_terminal import CELL, ROWS, StandIn
 
 Start = Callable[..., "StandIn"]
 
@@ -43,6 +43,7 @@ def start(home: Path, tmp_path: Path, tiny_model: Path) -> Iterator[Start]:
         answer = chat.branch[-1]
         chat.finish(answer.number, "\n\n".join(f"line {number}" for number in range(40)), "whole", None)
     picture_file(tmp_path / "sky.png", 300, 150)
+    picture_file(tmp_path / "tower.png", 100, 300)
 
     def begin(environment: dict[str, str], name: str = "", features: str = "62;22", *arguments: str) -> StandIn:
         terminal = StandIn(name, features)
@@ -141,6 +142,18 @@ def test_sixel_is_for_an_image_alone(start: Start, tmp_path: Path) -> None:
     terminal.type("q")
     terminal.wait_for("Ask anything")  # no answer came as keys
     assert terminal.text.count("▀") == 21 * 8
+    leave(terminal)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("textual_image") is None, reason="textual-image is not installed")
+def test_sixel_leaves_room_below_as_terminals_would_scroll(start: Start, tmp_path: Path) -> None:
+    terminal = start({"TERM": "foot", "COLORTERM": "truecolor"}, "foot(1.20.0)", "62;4;22")
+    attach_and_view(terminal, tmp_path / "tower.png")
+    until(lambda: terminal.sixels)
+    raster = re.search(r'"1;1;(\d+);(\d+)', terminal.sixels[-1])
+    assert raster is not None
+    bands = -(-int(raster[2]) // 6) * 6
+    assert bands <= (ROWS - 3) * CELL[1]  # below the title; then the line to which the cursor goes, and the keys
     leave(terminal)
 
 

@@ -15,6 +15,7 @@ import importlib.util
 import os
 import re
 import select
+import struct
 import sys
 import time
 from collections.abc import Mapping
@@ -81,12 +82,13 @@ def ask_terminal(
             return PixelTerminal(), typed
         os.write(target, QUESTION)
         data = _answers(source, patience_s)
+        cell = window_cell(target)
     except (OSError, ValueError):  # the terminal is gone
         return PixelTerminal(), typed
     rest = data
     for answer in (_NAME, _CELL, _FEATURES):
         rest = answer.sub(b"", rest)
-    return pixel_terminal(data), TypedAhead(typed.text + typed_text(rest), typed.mode)
+    return pixel_terminal(data, cell), TypedAhead(typed.text + typed_text(rest), typed.mode)
 
 
 def _answers(source: int, patience_s: float) -> bytes:
@@ -103,16 +105,29 @@ def _answers(source: int, patience_s: float) -> bytes:
     return data
 
 
-def pixel_terminal(answers: bytes) -> PixelTerminal:
-    """The terminal that gave these answers."""
-    name, cell, features = _NAME.search(answers), _CELL.search(answers), _FEATURES.search(answers)
-    size = (int(cell[2]), int(cell[1])) if cell is not None and int(cell[1]) and int(cell[2]) else DEFAULT_CELL
+def window_cell(file: int) -> tuple[int, int] | None:
+    """Width and height of a cell by the window's size; None where that is not told in pixels. Raises OSError."""
+    import fcntl  # POSIX
+    import termios
+
+    rows, columns, width, height = struct.unpack("HHHH", fcntl.ioctl(file, termios.TIOCGWINSZ, bytes(8)))
+    cell = (width // columns, height // rows) if rows and columns else (0, 0)
+    return cell if all(cell) else None
+
+
+def pixel_terminal(answers: bytes, window: tuple[int, int] | None = None) -> PixelTerminal:
+    """The terminal that gave these answers. `window`: the size of a cell by that of the window; xterm tells only that.
+
+    Sixel needs a size: a picture that is taller than its cells scrolls the screen.
+    """
+    name, told, features = _NAME.search(answers), _CELL.search(answers), _FEATURES.search(answers)
+    cell = (int(told[2]), int(told[1])) if told is not None and int(told[1]) and int(told[2]) else window
     if name is not None and _has_placeholders(name[1].decode("ascii", "replace")):
-        return PixelTerminal("kitty", size)
+        return PixelTerminal("kitty", cell or DEFAULT_CELL)
     has_sixel = features is not None and _SIXEL_FEATURE in features[1].split(b";")[1:]
-    if has_sixel and importlib.util.find_spec(SIXEL_PACKAGE) is not None:
-        return PixelTerminal("sixel", size)
-    return PixelTerminal("none", size)
+    if has_sixel and cell is not None and importlib.util.find_spec(SIXEL_PACKAGE) is not None:
+        return PixelTerminal("sixel", cell)
+    return PixelTerminal("none", cell or DEFAULT_CELL)
 
 
 def _has_placeholders(name: str) -> bool:

@@ -30,9 +30,10 @@ def prepare_sixel(cell: tuple[int, int]) -> None:
 def sixel_widget(picture: Preview, columns: int, rows: int) -> Widget:
     """A widget of this size that shows the picture, after `prepare_sixel`."""
     from PIL.Image import frombytes
-    from textual_image.widget import SixelImage
+    from textual_image.widget import SixelImage, SixelOptions
 
-    widget: Widget = SixelImage(frombytes("RGB", (picture.width, picture.height), picture.rgb))
+    image = frombytes("RGB", (picture.width, picture.height), picture.rgb)
+    widget: Widget = SixelImage(image, sixel_options=SixelOptions(quantize="adaptive"))
     widget.styles.width, widget.styles.height = columns, rows
     return widget
 

@@ -33,6 +33,9 @@ BLOCK_CELL = (1, 2)
 """Width and height of a cell in half blocks."""
 BARS = 2
 """Lines of the title and of the keys."""
+SIXEL_ROWS = 2
+"""Rows of cells that are left free below a Sixel picture: it ends with a whole band of six pixels, after which the
+cursor goes to the next line, and a terminal scrolls if there is none."""
 NAME = "picture screen"
 
 
@@ -82,7 +85,8 @@ class PictureScreen(Screen[None]):
 
     def on_resize(self, event: Resize) -> None:
         """Decode the image for the room that there is."""
-        room = max(1, event.size.width), max(1, event.size.height - BARS)
+        free = SIXEL_ROWS if self._terminal.protocol == "sixel" else 0
+        room = max(1, event.size.width), max(1, event.size.height - BARS - free)
         if room != self._room:
             self._room = room
             self._decode(room)

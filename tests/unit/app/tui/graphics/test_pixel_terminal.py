@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 from collections.abc import Iterator, Mapping
 
@@ -16,6 +17,7 @@ from edgeinfer.app.tui.graphics.pixel_terminal import (
     ask_terminal,
     may_draw_pixels,
     pixel_terminal,
+    window_cell,
 )
 
 KITTY = {"TERM": "xterm-kitty"}
@@ -75,6 +77,24 @@ def test_sixel_takes_the_feature_and_the_package(monkeypatch: pytest.MonkeyPatch
     assert pixel_terminal(CELL + FEATURES).protocol == "none"
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     assert pixel_terminal(CELL + SIXEL).protocol == "none"
+
+
+def test_a_cell_that_is_not_told_is_measured_by_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: object())
+    assert pixel_terminal(SIXEL, (8, 16)) == PixelTerminal("sixel", (8, 16))
+    assert pixel_terminal(CELL + SIXEL, (8, 16)) == PixelTerminal("sixel", (9, 18))
+    assert pixel_terminal(SIXEL).protocol == "none"  # a picture too tall would scroll the screen
+
+
+def test_the_size_of_a_window_in_pixels(terminal: int) -> None:
+    import fcntl
+    import termios
+
+    assert window_cell(terminal) is None
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 45, 140, 1121, 735))
+    assert window_cell(terminal) == (8, 16)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 45, 140, 100, 10))
+    assert window_cell(terminal) is None
 
 
 def test_strange_answers_are_no_size() -> None:

@@ -16,8 +16,11 @@ STAND_IN = """
 import os, sys
 from textual.widget import Widget
 SEEN = sys.__stdout__.isatty(), os.environ["TEXTUAL_CELL_WIDTH"], os.environ["TEXTUAL_CELL_HEIGHT"]
+class SixelOptions:
+    def __init__(self, quantize):
+        self.quantize = quantize
 class SixelImage(Widget):
-    def __init__(self, image):
+    def __init__(self, image, *, sixel_options):
         super().__init__()
         self.image = image
 """
