@@ -89,9 +89,8 @@ class PartsAsker:
     ) -> Outlined:
         """Answer a question, or the last message of a conversation, by its outline: points first, then their texts.
 
-        The parts are written side by side and do not see one another, which is quicker and reads as a list. A question
-        that does not suit that (`suiting.suiting_of`), or whose outline is malformed, gets one ordinary answer, and
-        `fallback` says why. `always`: an outline is asked for whatever the question. `constrained`: a regular
+        The parts are written side by side and do not see one another. A question that does not suit that
+        (`suiting.suiting_of`), or whose outline is malformed, gets one ordinary answer, and `fallback` says why. `always`: an outline is asked for whatever the question. `constrained`: a regular
         expression gives the outline its form (needs the extra `schema`). Options are those of each part, and of the
         ordinary answer. Raises as `chat`.
         """
