@@ -162,7 +162,8 @@ def test_an_interrupt_keeps_what_is_done(home: Path, tiny_model: Path, tmp_path:
     path.write_text("\n".join(f"the rain {number}" for number in range(500)), encoding="utf-8")
     words = ["map", INSTRUCTION, str(path), "-m", str(tiny_model), "--device", "cpu", "--max-tokens", "60", "--json"]
     command = [sys.executable, "-m", "edgeinfer", *words, "--parallel", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)) as running:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}  # what is not read stays in the pipe
+    with subprocess.Popen(command, env=dict(os.environ), **pipes) as running:
         assert running.stdout is not None
         first = running.stdout.readline()
         running.send_signal(signal.SIGINT)

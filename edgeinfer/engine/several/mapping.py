@@ -24,8 +24,9 @@ MOST_NAMED = 3
 class Mapped(SideBySide):
     """The answers to one instruction for many items. Iterate over it once, with `for` or `async for`, to write them.
 
-    Numbers in pieces are those of items, from 0 on; pieces have thoughts, if there are any, `texts` have not. An item without text is not asked: its answer is empty. An item
-    whose request is refused, or whose answer fails by itself, has an error in its place; the others go on.
+    Numbers in pieces are those of items, from 0 on; pieces have thoughts, if there are any, `texts` have not. An item
+    without text is not asked: its answer is empty. An item whose request is refused, or whose answer fails by itself,
+    has an error in its place; the others go on.
     """
 
     def __init__(

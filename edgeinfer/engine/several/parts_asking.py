@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
+from edgeinfer.engine.requests.told_chat import Known
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
@@ -42,6 +43,7 @@ class PartsAsker:
     _driver: StepDriver
     _tokenizer: Tokenizer
     prompts: Prompts
+    _known: Known
     _opened_drafts: Callable[[], SessionDrafts | None]
 
     def map(
@@ -90,13 +92,14 @@ class PartsAsker:
         """Answer a question, or the last message of a conversation, by its outline: points first, then their texts.
 
         The parts are written side by side and do not see one another. A question that does not suit that
-        (`suiting.suiting_of`), or whose outline is malformed, gets one ordinary answer, and `fallback` says why. `always`: an outline is asked for whatever the question. `constrained`: a regular
-        expression gives the outline its form (needs the extra `schema`). Options are those of each part, and of the
-        ordinary answer. Raises as `chat`.
+        (`suiting.suiting_of`), or whose outline is malformed, gets one ordinary answer, and `fallback` says why.
+        `always`: an outline is asked for whatever the question. `constrained`: a regular expression gives the outline
+        its form (needs the extra `schema`). Options are those of each part, and of the ordinary answer. Raises as
+        `chat`.
         """
         self._pool.check_open()
         messages: Messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        ordinary = self.prompts.chat(messages, options)
+        ordinary = self.prompts.chat(messages, options, self._known)
         question = _question(messages)
         suiting = _suiting(question, options)
         if always and question and not _form(options):
@@ -124,7 +127,7 @@ class PartsAsker:
         self, before: Messages, question: str, options: Options, priority: Priority, outline: Outline
     ) -> Mapped:
         """Begin the points of an outline. Raises ContextOverflow if they do not fit."""
-        stop = options.get("stop", ())
+        stop = options.get("stop") or self.prompts.stops
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         requests: list[Request] = []
         for number in range(1, len(outline.points) + 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,16 @@ def test_stops_of_the_user_end_parts(llm: LLM) -> None:
     whole = parts_alone(llm, **GREEDY)
     stop = whole[1][3:5]
     found = by_outline(llm, **GREEDY, stop=stop)
+    found.read()
+    assert [part.text for part in found.parts] == [text.partition(stop)[0] for text in whole]
+
+
+@pytest.mark.usefixtures("outlines")
+def test_stops_of_the_model_end_parts_too(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = parts_alone(llm, **GREEDY)
+    stop = whole[2][3:5]
+    monkeypatch.setattr(llm, "prompts", replace(llm.prompts, stops=(stop,)))
+    found = by_outline(llm, **GREEDY)
     found.read()
     assert [part.text for part in found.parts] == [text.partition(stop)[0] for text in whole]
 
