@@ -17,7 +17,7 @@ from edgeinfer.app.answer_record import AnswerReads, answer_record, peak_rss_byt
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 from edgeinfer.app.command_line.outline_answers import OutlineFlag, Reporting, answer_by_outline, check_outline
 from edgeinfer.app.command_line.question import Question, read_question, read_text_file
-from edgeinfer.app.command_line.several_answers import AnswerCount, Budget, Enough, PickName, VoteForm
+from edgeinfer.app.command_line.several_answers import AnswerCount, Budget, Enough, LeadName, PickName, VoteForm
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def run(
     pick: PickName = None,
     vote_by: VoteForm = None,
     enough: Enough = None,
+    lead: LeadName = None,
     budget: Budget = None,
     outline: OutlineFlag = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print statistics to stderr.")] = False,
@@ -95,7 +96,7 @@ def run(
     from edgeinfer.app.command_line.several_answers import wanted_answers
     from edgeinfer.settings import load_settings
 
-    several = wanted_answers(answers, pick, vote_by, enough, budget)
+    several = wanted_answers(answers, pick, vote_by, enough, budget, lead)
     _check(raw=raw, system="system" in given, mcp=bool(mcp), several=several is not None)
     if outline:
         check_outline(raw=raw, mcp=bool(mcp), several=several is not None, modules=bool(module))

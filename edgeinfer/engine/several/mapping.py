@@ -36,8 +36,7 @@ class Mapped(SideBySide):
 
         Writes nothing before the first piece is requested.
         """
-        self._begun: list[ScheduledSequence] = []
-        super().__init__(self._begun, driver)
+        super().__init__((), driver)
         self.items = tuple(items)
         self._begin, self._n_parallel = begun, n_parallel
         self._places: list[int] = []
@@ -45,7 +44,7 @@ class Mapped(SideBySide):
         self._streams: dict[int, TextStream] = {}
         self._answer_of: dict[int, int] = {}
         self._errors: dict[int, Exception] = {}
-        self._n_taken, self._is_stopped = 0, False
+        self._n_taken = 0
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -93,17 +92,12 @@ class Mapped(SideBySide):
             raise EdgeInferError(failures_text(self._errors, len(self.items)))
         return self.texts
 
-    def stop(self) -> None:
-        """End the running answers within one step, and begin no others; may be called from any thread."""
-        self._is_stopped = True
-        super().stop()
-
     @property
     def _has_room(self) -> bool:
         """Whether another answer may begin now."""
         if self._is_stopped or self._n_taken == len(self.items):
             return False
-        return len(self._begun) - len(self._told_over) < self._n_parallel
+        return len(self._sequences) - len(self._told_over) < self._n_parallel
 
     def _has_news(self) -> bool:
         return super()._has_news() or self._has_room
@@ -135,24 +129,10 @@ class Mapped(SideBySide):
                     self._driver.scheduler.pool.check_open()
                     self._errors[number] = reason
                 else:
-                    self._enter(number, sequence)
+                    self._answer_of[number] = len(self._places)
+                    self._places.append(number)
+                    self._streams[number] = self._add(sequence)
             self._n_taken += 1
-
-    def _enter(self, number: int, sequence: ScheduledSequence) -> None:
-        """Let an answer run, in the thread that drives the others."""
-        stream = TextStream(sequence, self._driver)
-        self._streams[number] = stream
-        self._answer_of[number] = len(self._places)
-        self._places.append(number)
-        self.answers = (*self.answers, stream)
-        self._begun.append(sequence)
-        if self._loop is not None:
-            self._driver.drive(sequence, self._wake)
-        else:
-            sequence.is_driven, sequence.notify = True, self._waiter.wake
-            self._driver.scheduler.enter(sequence)
-        if self._is_stopped:  # by another thread, meanwhile
-            sequence.stop()
 
 
 def failures_text(errors: Mapping[int, Exception], n_items: int) -> str:

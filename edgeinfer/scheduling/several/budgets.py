@@ -53,15 +53,14 @@ def affordable(
 ) -> int:
     """How many of `n_more` further answers can begin now and come to their end within what is left of a budget.
 
-    `under_way`: tokens that answers may still have which have begun; `length`: those of one that begins. If nothing is
-    under way at least one begins. `pass_s`: None where that is unknown; seconds limit nothing then.
+    `under_way`: tokens that answers may still have which have begun; `length`: those of one that begins. `pass_s`: None
+    where that is unknown; seconds limit nothing then.
     """
-    least = 0 if under_way else min(1, n_more)
-    for n in range(n_more, least, -1):
+    for n in range(n_more, 0, -1):
         lengths = [*under_way, *[length] * n]
         fits = not budget.most_tokens or sum(lengths) <= budget.most_tokens
         if fits and budget.most_s and pass_s is not None:
             fits = side_by_side_s(pass_s, lengths, n_cached) <= budget.most_s
         if fits:
             return n
-    return least
+    return 0
