@@ -65,10 +65,8 @@ def main() -> None:
     one = statistics.median(found[1])
     for n, rates in found.items():
         ratios = [rate / single for rate, single in zip(rates, found[1], strict=True)]
-        spread = f"rounds {min(ratios):.2f} to {max(ratios):.2f}"
-        print(
-            f"{n:2} answers: {statistics.median(rates):.1f} tok/s, {statistics.median(rates) / one:.2f} times ({spread})"
-        )
+        rate, spread = statistics.median(rates), f"rounds {min(ratios):.2f} to {max(ratios):.2f}"
+        print(f"{n:2} answers: {rate:.1f} tok/s, {rate / one:.2f} times ({spread})")
 
 
 if __name__ == "__main__":
