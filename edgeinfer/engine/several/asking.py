@@ -84,6 +84,7 @@ class SeveralAsker:
         if "logprobs" in picking.pick.needs:
             options.setdefault("logprobs", 0)
         plan = planned(STRATEGIES.get, lead, potential)
+        of_forks = options.get("logprobs")
         if plan.n_logprobs is not None:
             options["logprobs"] = max(options.get("logprobs") or 0, plan.n_logprobs)
 
@@ -93,8 +94,9 @@ class SeveralAsker:
         own = request(0)
         if n > 1 and plan.draws and own.sampling.temperature == 0:
             raise BadSetting("with temperature 0 all answers are the same; set it above 0 (0.7, say)")
+        of_forks = own.logprobs if plan.reads_forks else of_forks
         led = Led(plan.n_first(n), n, plan.begin(n, own, self._tokenizer) if n > 1 else None)
-        sequences = AnswerSequences(self._pool, self._tokenizer, self._opened_drafts, priority, request)
+        sequences = AnswerSequences(self._pool, self._tokenizer, self._opened_drafts, priority, request, of_forks)
         return Several(sequences, self._driver, replace(picking, most_tokens=most_tokens, most_s=most_s), led)
 
     def _picking(self, pick: str, answer: str | Form, rules: Rules, check: Check | None) -> Picking:

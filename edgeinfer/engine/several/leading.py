@@ -81,6 +81,11 @@ class Plan(Protocol):
         ...
 
     @property
+    def reads_forks(self) -> bool:
+        """Whether it must know these of forks, too."""
+        ...
+
+    @property
     def draws(self) -> bool:
         """Whether answers differ only because their tokens are drawn."""
         ...

@@ -32,6 +32,7 @@ class Cut:
     every: int = 0
     n_logprobs: ClassVar[None] = None
     reads_entropy: ClassVar[bool] = False
+    reads_forks: ClassVar[bool] = False
     draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

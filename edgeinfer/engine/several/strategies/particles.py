@@ -30,10 +30,11 @@ class Particles:
     """Weigh particles after each `every` tokens; `potential`: None for the power of the model's own probability."""
 
     every: int = 16
-    power: float = 2.0
+    power: float = 1.5
     share: float = 0.5
     potential: Potential | None = None
     reads_entropy: ClassVar[bool] = False
+    reads_forks: ClassVar[bool] = True
     draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

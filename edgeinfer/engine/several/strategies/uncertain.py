@@ -34,6 +34,7 @@ class Uncertain:
     least: float = 0.05
     apart: int = 8
     reads_entropy: ClassVar[bool] = True
+    reads_forks: ClassVar[bool] = False
     draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
