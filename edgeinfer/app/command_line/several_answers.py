@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +29,8 @@ CHECK = "check:"
 CHECK_S = 60.0
 """Seconds that a check may take; an answer whose check takes longer has not passed."""
 SHOWN = 40
+TOLD_S = 0.1
+"""Seconds between two reports of how far the answers are."""
 
 AnswerCount = Annotated[
     int | None,
@@ -159,11 +162,15 @@ def write_all(several: Several, progress: ProgressLine) -> bool:
     """Write all answers, telling how many are done; return whether that was interrupted."""
     from edgeinfer.app.answer_output import stopping
 
+    next_s = 0.0
     with stopping(several.stop) as interrupted:
         for _ in several:
+            if time.monotonic() < next_s:
+                continue  # counting takes longer than a piece of text
             n_answers = len(several.answers)
             n_over = sum(answer.stats is not None for answer in several.answers)
             progress(f"writing {n_answers} answers, {counted(several.n_generated, 'token')}", n_over, n_answers)
+            next_s = time.monotonic() + TOLD_S
     progress.clear()
     return interrupted.is_set()
 
@@ -172,6 +179,17 @@ def kept_notice(several: Several) -> str:
     """Which answer is kept, and why."""
     assert several.choice is not None
     return f"answer {several.choice.number + 1} of {len(several.answers)} is kept: {several.choice.reason}"
+
+
+def several_report(llm: LLM, several: Several, pick: str) -> tuple[dict[str, object], list[str]]:
+    """What is told of answers that are over, in JSON and in lines, with the seconds that were predicted."""
+    from edgeinfer.app.plans.expected_answers import expected_answers_lines, expected_answers_s
+    from edgeinfer.app.several_record import several_record
+
+    stats = [answer.stats for answer in several.answers if answer.stats is not None]
+    expected_s = expected_answers_s(llm, stats)
+    record: dict[str, object] = {"several": several_record(several, pick) | {"predicted_s": expected_s}}
+    return record, [*several_lines(several), *expected_answers_lines(expected_s, several.seconds, len(stats))]
 
 
 def several_lines(several: Several) -> list[str]:

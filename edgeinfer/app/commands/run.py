@@ -228,11 +228,9 @@ def _report(
     expected = expected_of(llm, stream.stats) if is_told else None
     several: tuple[dict[str, object], list[str]] = {}, []
     if told.several is not None and shown.several is not None:
-        from edgeinfer.app.command_line.several_answers import several_lines
-        from edgeinfer.app.several_record import several_record
+        from edgeinfer.app.command_line.several_answers import several_report
 
-        pick = str(shown.several.arguments["pick"])
-        several = {"several": several_record(told.several, pick)}, several_lines(told.several)
+        several = several_report(llm, told.several, str(shown.several.arguments["pick"]))
     if shown.as_json:
         record = answer_record(llm, stream, settings, read, expected)
         record |= {"calls": list(told.calls), "images": list(told.images), "sounds": list(told.sounds), **several[0]}

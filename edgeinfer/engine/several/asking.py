@@ -23,11 +23,14 @@ from edgeinfer.engine.several.leading import Potential, planned
 from edgeinfer.engine.several.picking import Check, Picking
 from edgeinfer.engine.several.several import Led, Several
 from edgeinfer.engine.several.strategies import STRATEGIES
+from edgeinfer.engine.several.waiting import WaitingAnswers
+from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.allotment import Priority
+from edgeinfer.scheduling.several.budgets import Budget, TogetherS
 from edgeinfer.scheduling.several.picks import PICKS
 from edgeinfer.scheduling.several.samples import Rules
 
@@ -45,6 +48,7 @@ class SeveralAsker:
     prompts: Prompts
     _known: Known
     _opened_drafts: Callable[[], SessionDrafts | None]
+    drafts: ModelDrafts | None
     embed: Callable[[Sequence[str]], list[Floats]]
 
     def several(
@@ -70,7 +74,8 @@ class SeveralAsker:
         of a text counts for votes (`answer_forms.form_of`). `enough`: how many finished answers the pick is content
         with; 0: as it says itself. `confidence`: votes also stop once the leader is that likely to stay ahead. `check`:
         whether an answer is right, for the pick check; runs in a thread. `most_tokens`, `most_s`: limits of all answers
-        together, which end those that go on; 0: none. `lead`: which answers are written: independent, uncertain, cut,
+        together, which end those that go on; 0: none; with `max_tokens` answers wait until they can come to their end
+        within these. `lead`: which answers are written: independent, uncertain, cut,
         particles (`engine.several.strategies`), with options as in "uncertain:entropy=1.5,others=2". `potential`: how
         good beginnings of answers are, for particles. With a seed, answers have that seed and those that follow it.
         Raises as `chat`, and BadSetting.
@@ -81,6 +86,7 @@ class SeveralAsker:
             raise BadSetting(f"n cannot be {n}: several answers are 1 to {MOST_ANSWERS}")
         if most_tokens < 0 or most_s < 0:
             raise BadSetting("most_tokens and most_s cannot be negative; 0 is no limit")
+        budget = Budget(most_tokens, most_s)
         if "logprobs" in picking.pick.needs:
             options.setdefault("logprobs", 0)
         plan = planned(STRATEGIES.get, lead, potential)
@@ -94,10 +100,21 @@ class SeveralAsker:
         own = request(0)
         if n > 1 and plan.draws and own.sampling.temperature == 0:
             raise BadSetting("with temperature 0 all answers are the same; set it above 0 (0.7, say)")
+        leader, n_first, waiting = plan.begin(n, own, self._tokenizer) if n > 1 else None, plan.n_first(n), None
+        if leader is None and (budget.most_tokens or budget.most_s):
+            waiting = WaitingAnswers(n, budget, len(own.prompt), own.max_tokens, self._together_s)
+            n_first = waiting.first()
+        led = Led(n_first, n, leader, waiting)
         of_forks = own.logprobs if plan.reads_forks else of_forks
-        led = Led(plan.n_first(n), n, plan.begin(n, own, self._tokenizer) if n > 1 else None)
         sequences = AnswerSequences(self._pool, self._tokenizer, self._opened_drafts, priority, request, of_forks)
-        return Several(sequences, self._driver, replace(picking, most_tokens=most_tokens, most_s=most_s), led)
+        return Several(sequences, self._driver, replace(picking, budget=budget), led)
+
+    @property
+    def _together_s(self) -> TogetherS | None:
+        """Seconds of passes, as they are known to those who draft; None if nothing is."""
+        if self.drafts is None or not self.drafts.costs.seconds_together(1, 0):
+            return None
+        return self.drafts.costs.seconds_together
 
     def _picking(self, pick: str, answer: str | Form, rules: Rules, check: Check | None) -> Picking:
         """How one is kept. Raises BadSetting."""

@@ -41,7 +41,11 @@ class AnswerSequences:
 
     def first(self, n: int) -> list[ScheduledSequence]:
         """The first `n`, which begin with the prompt."""
-        return [self._sequence(self._request(number)) for number in range(n)]
+        return [self.one(number) for number in range(n)]
+
+    def one(self, number: int) -> ScheduledSequence:
+        """One that begins with the prompt."""
+        return self._sequence(self._request(number))
 
     def forked(
         self, number: int, parent: ScheduledSequence, n_tokens: int, more: Sequence[TokenLogprobs]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.several.answer_forms import Form
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.scheduling.several.budgets import Budget
 from edgeinfer.scheduling.several.forking import Fork
 from edgeinfer.scheduling.several.samples import Pick, Rules, SampledAnswer, still_open
 
@@ -45,7 +46,7 @@ class Choice:
 class Picking:
     """How one is kept. `check` and `likeness` are there if the pick needs them.
 
-    `most_tokens`, `most_s`: of all answers together, after which those that go on are ended; 0: no limit.
+    `budget`: limits of all answers together, after which those that go on are ended.
     """
 
     pick: Pick
@@ -53,8 +54,7 @@ class Picking:
     rules: Rules = field(default_factory=Rules)
     check: Check | None = None
     likeness: Likeness | None = None
-    most_tokens: int = 0
-    most_s: float = 0.0
+    budget: Budget = field(default_factory=Budget)
 
 
 class Judge:
@@ -74,6 +74,8 @@ class Judge:
         self._n_alike = 0
         self.is_spent = False
         """Whether the budget is spent, so that no more answers may begin."""
+        self.n_left_out = 0
+        """Answers that were wanted and did not begin, as the budget was too small."""
         self.choice: Choice | None = None
 
     def add(self, stream: TextStream, fork: Fork | None = None) -> None:
@@ -121,7 +123,7 @@ class Judge:
         self._note_checks()
         self._note_likeness()
         picking = self._picking
-        self.is_spent = 0 < picking.most_tokens <= self.n_tokens or 0 < picking.most_s <= seconds
+        self.is_spent = picking.budget.is_spent(self.n_tokens, seconds)
         if self.is_spent:
             self.expect(0)
             self._leave(sample.number for sample in still_open(self._samples))
@@ -130,7 +132,11 @@ class Judge:
         verdict = picking.pick.verdict(self._samples, picking.rules)
         self._leave(verdict.leave)
         if verdict.chosen is not None:
-            reason = f"{verdict.reason}; the budget ended the others" if self.is_spent else verdict.reason
+            reason = verdict.reason
+            if self.is_spent and self._left:
+                reason += "; the budget ended the others"
+            if self.n_left_out:
+                reason += f"; the budget was too small for {self.n_left_out} more"
             votes = tuple(each.answer for each in self._samples)
             n = len(self._streams)
             self.choice = Choice(verdict.chosen, reason, votes[:n], tuple(sorted(self._left)), tuple(self._forks))

@@ -17,6 +17,7 @@ from edgeinfer.engine.several.forks import AnswerSequences
 from edgeinfer.engine.several.leading import Leader
 from edgeinfer.engine.several.picking import Choice, Judge, Picking, chosen_of
 from edgeinfer.engine.several.side_by_side import SideBySide
+from edgeinfer.engine.several.waiting import WaitingAnswers
 from edgeinfer.errors import BadSetting, ContextOverflow
 from edgeinfer.scheduling.several.forking import Fork
 
@@ -25,12 +26,13 @@ from edgeinfer.scheduling.several.forking import Fork
 class Led:
     """How answers begin, and who leads them. `n_first`: how many begin with the prompt; `n`: how many there may be.
 
-    `leader`: None if nobody forks any.
+    `leader`: None if nobody forks any; `waiting`: those of `n` that begin when the budget allows it, if any wait.
     """
 
     n_first: int
     n: int
     leader: Leader | None = None
+    waiting: WaitingAnswers | None = None
 
 
 class Several(SideBySide):
@@ -43,9 +45,9 @@ class Several(SideBySide):
     def __init__(self, sequences: AnswerSequences, driver: StepDriver, picking: Picking, led: Led) -> None:
         """Generates nothing before the first piece is requested."""
         super().__init__(sequences.first(led.n_first), driver)
-        self._source, self._leader = sequences, led.leader
+        self._source, self._leader, self._waiting = sequences, led.leader, led.waiting
         self._judge = Judge(self.answers, picking, self._wake)
-        if led.leader is not None:
+        if led.leader is not None or led.waiting is not None:
             self._judge.expect(led.n)
         self.forks: tuple[Fork | None, ...] = (None,) * led.n_first
         """Where each answer was forked from another one; None for those that were written from their start."""
@@ -116,6 +118,21 @@ class Several(SideBySide):
         if self._leader is not None and self.choice is None and not self._judge.is_spent:
             self._leader.look(self)
         self._judge.look(self.seconds, self._told_over)
+        if self._waiting is not None and self._waiting.n and self.choice is None and not self._judge.is_spent:
+            self._begin_more(self._waiting)
+
+    def _begin_more(self, waiting: WaitingAnswers) -> None:
+        """Begin the waiting answers that the budget allows; if none does any more, decide without them."""
+        spent = self._judge.n_tokens, self.seconds
+        for _ in range(0 if self._is_stopped else waiting.next(self.answers, len(self._told_over), *spent)):
+            self.forks = (*self.forks, None)
+            self._judge.add(self._add(self._source.one(len(self.answers))))
+        if waiting.n and (self._is_stopped or len(self._told_over) == len(self.answers)):
+            if not self._is_stopped:
+                self._judge.n_left_out = waiting.n
+            waiting.n = 0
+            self._judge.expect(len(self.answers))
+            self._judge.look(self.seconds, self._told_over)
 
     def _left(self) -> None:
         self._judge.close()
