@@ -72,7 +72,7 @@ class ParticlesLeader:
             number in ended or self._n_known(answers.answers[number]) >= self._place for number in self._particles
         ):
             lasts = [self._is_last(answers.answers[number], number in ended) for number in self._particles]
-            self._weigh(answers)
+            self._weigh(answers, lasts)
             if all(lasts):
                 self._end(answers)
                 return
@@ -88,16 +88,18 @@ class ParticlesLeader:
         n_tokens = len(answer.tokens)
         return is_over and (n_tokens < self._place or n_tokens == self._max_tokens == self._place)
 
-    def _weigh(self, answers: Answers) -> None:
-        for each, number in enumerate(self._particles):
-            value = self._value(answers, number)
+    def _weigh(self, answers: Answers, lasts: Sequence[bool]) -> None:
+        for each, (number, is_last) in enumerate(zip(self._particles, lasts, strict=True)):
+            value = self._value(answers, number, is_last=is_last)
             before, self._values[each] = self._values[each], value
             self._weights[each] += value - before if before > -math.inf else value
 
-    def _value(self, answers: Answers, number: int) -> float:
+    def _value(self, answers: Answers, number: int, *, is_last: bool) -> float:
         """The logarithm of the potential of a particle here. Raises BadSetting if it is no number from 0 on."""
         if self._plan.potential is None:
-            told = answers.answers[number].logprobs[: self._place]
+            answer = answers.answers[number]
+            end = answer.end_logprobs if is_last else None
+            told = [*answer.logprobs[: self._place], *([] if end is None else [end])]
             return (self._plan.power - 1) * math.fsum(each.logprob for each in told)
         value = float(self._plan.potential(answers.beginning(number, self._place)))
         if not 0 <= value < math.inf:
