@@ -15,6 +15,7 @@ import typer
 
 from edgeinfer.app.answer_record import AnswerReads, answer_record, peak_rss_bytes
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
+from edgeinfer.app.command_line.outline_answers import OutlineFlag
 from edgeinfer.app.command_line.question import Question, read_question, read_text_file
 from edgeinfer.app.command_line.several_answers import AnswerCount, Budget, Enough, PickName, VoteForm
 from edgeinfer.errors import BadSetting
@@ -82,6 +83,7 @@ def run(
     vote_by: VoteForm = None,
     enough: Enough = None,
     budget: Budget = None,
+    outline: OutlineFlag = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print statistics to stderr.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -97,6 +99,12 @@ def run(
     _check(raw=raw, system="system" in given, mcp=bool(mcp), several=several is not None)
     modules = _module_texts(module or ())
     question = read_question(" ".join(prompt) if prompt else None, file or [], raw=raw)
+    if outline:
+        from edgeinfer.app.command_line.outline_answers import Reporting, answer_by_outline, check_outline
+
+        check_outline(raw=raw, mcp=bool(mcp), several=several is not None, modules=bool(modules))
+        answer_by_outline(question, load_settings(given), tuple(stop or ()), Reporting(as_json, stats))
+        return
     shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules, several=several)
     _answer(question, load_settings(given), tuple(stop or ()), shown, mcp or ())
 
