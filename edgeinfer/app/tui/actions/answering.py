@@ -12,6 +12,7 @@ from textual.actions import SkipAction
 from textual.widgets import TextArea
 
 from edgeinfer.app.sessions.records import Figures, KeptMessage, State
+from edgeinfer.app.sessions.written_beside import WrittenBeside
 from edgeinfer.app.tui.actions.showing import ShowingActions, note_of
 from edgeinfer.app.tui.engine_messages import Answered, AnswerJob, Grown, Notified
 from edgeinfer.app.tui.screens.chat_parts import ChatParts, Prompted, Writing
@@ -180,11 +181,13 @@ class AnsweringActions(ShowingActions, Queueing):
             widget.runs = event.runs
             widget.finish(event.text, note_of(message))
 
-    def keep_answer(self, number: int, text: str, state: State, figures: Figures | None) -> KeptMessage:
+    def keep_answer(
+        self, number: int, text: str, state: State, figures: Figures | None, beside: WrittenBeside | None = None
+    ) -> KeptMessage:
         """Save the final state of an answer. If saving fails, the text stays on the screen and autosave retries it."""
         self.state.autosave.forget(number)
         try:
-            return self.chat.finish(number, text, state, figures)
+            return self.chat.finish(number, text, state, figures, beside)
         except EdgeInferError as error:
             self.state.autosave.note(number, text)
             self.tell(f"this answer is not saved yet: {error}", is_error=True)
