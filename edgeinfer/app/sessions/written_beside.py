@@ -62,5 +62,5 @@ def beside_of(text: str | None) -> WrittenBeside | None:
         return None
     numbers = (beside.count, beside.number, beside.kept)
     is_sound = all(type(number) is int and 0 <= number <= MOST for number in numbers)
-    is_sound = is_sound and isinstance(beside.reason, str) and type(beside.early) is bool
+    is_sound = is_sound and type(beside.reason) is str and type(beside.early) is bool
     return beside if is_sound and max(beside.number, beside.kept) <= beside.count else None

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Unpack
@@ -82,13 +82,16 @@ class WrittenPiece(Protocol):
 
 
 class AnswerChoice(Protocol):
-    """The answer that is kept of several, why, and those that were ended early."""
+    """The answer that is kept of several, why, what each says, and those that were ended early."""
 
     @property
     def number(self) -> int: ...
 
     @property
     def reason(self) -> str: ...
+
+    @property
+    def votes(self) -> tuple[Hashable, ...]: ...
 
     @property
     def left(self) -> tuple[int, ...]: ...

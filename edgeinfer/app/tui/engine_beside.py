@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,12 @@ from edgeinfer.app.tui.engine_answer import AnswerCalledOff, tell_reading
 from edgeinfer.app.tui.engine_messages import BesideAnswered, BesideEnd, BesideJob, KeptAnswer, TextBuffer
 
 if TYPE_CHECKING:
-    from edgeinfer.app.tui.engine import MappedAnswers, SeveralAnswers
+    from edgeinfer.app.tui.engine import AnswerChoice, MappedAnswers, SeveralAnswers
     from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 
 MOST_PARALLEL = 8
 """Parts that are written at the same time."""
+SHORT_CHARACTERS = 20
 
 
 class BesideWork:
@@ -53,8 +55,8 @@ class BesideWork:
         options = job.options.copy()
         options["progress"] = partial(tell_reading, job, post)
         if job.items:
-            own = {"system": job.instruction.system, "parallel": MOST_PARALLEL}
-            self._mapped = self._model.map(job.instruction.text, job.items, **own, **options)
+            text, system = job.instruction.text, job.instruction.system
+            self._mapped = self._model.map(text, job.items, system=system, parallel=MOST_PARALLEL, **options)
         else:
             self._several = self._model.several(job.messages, len(job.answers), pick=job.pick, **options)
         if job.stopped.is_set():
@@ -117,7 +119,10 @@ class BesideWork:
 
     def _kept(self) -> KeptAnswer | None:
         choice = None if self._several is None else self._several.choice
-        return None if choice is None else KeptAnswer(choice.number, choice.reason)
+        if choice is None:
+            return None
+        said, is_shared = _said(choice, choice.number), choice.votes.count(choice.votes[choice.number]) > 1
+        return KeptAnswer(choice.number, f"it says {said}; {choice.reason}" if said and is_shared else choice.reason)
 
     def _end(self, number: int, stream: AnswerStream | None) -> BesideEnd:
         stats, text = None if stream is None else stream.stats, self._texts[number]
@@ -126,8 +131,15 @@ class BesideWork:
             is_empty = self._mapped is not None and not self._job.items[number].strip()
             return BesideEnd(text, "whole" if is_empty else "stopped" if self._job.stopped.is_set() else "failed")
         is_early = choice is not None and number in choice.left and not self._job.stopped.is_set()
-        runs = runs_of(stream.marks, 0)
-        return BesideEnd(text_of(text, stats), state_of(stats), figures_of(stats), runs, early=is_early)
+        runs, says = runs_of(stream.marks, 0), "" if choice is None else _said(choice, number)
+        return BesideEnd(text_of(text, stats), state_of(stats), figures_of(stats), runs, early=is_early, says=says)
+
+
+def _said(choice: AnswerChoice, number: int) -> str:
+    """What an answer says, as votes count it, if that is short."""
+    vote = choice.votes[number]
+    said = "" if vote is None else f"{vote:f}" if isinstance(vote, Decimal) else str(vote)
+    return said if len(said) <= SHORT_CHARACTERS and said.isprintable() else ""
 
 
 def _progress(stream: AnswerStream | None) -> tuple[int, bool]:

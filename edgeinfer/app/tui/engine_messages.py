@@ -208,13 +208,14 @@ class Answered(message.Message, bubble=False):
 
 @dataclass(frozen=True, slots=True)
 class BesideEnd:
-    """How one of several answers ended. `early`: because it could not be chosen any more."""
+    """How one of several answers ended. `early`: because it could not be chosen any more; `says`: what votes count."""
 
     text: str
     state: State
     figures: Figures | None = None
     runs: Runs = ()
     early: bool = False
+    says: str = ""
 
 
 @dataclass(frozen=True, slots=True)

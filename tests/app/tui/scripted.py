@@ -278,9 +278,7 @@ class ScriptedModel:
     def session(self) -> ScriptedSession:
         return ScriptedSession(self._script)
 
-    def several(
-        self, prompt: Messages, n: int, *, pick: str = "vote", **options: Unpack[Options]
-    ) -> ScriptedSeveral:
+    def several(self, prompt: Messages, n: int, *, pick: str = "vote", **options: Unpack[Options]) -> ScriptedSeveral:
         return ScriptedSeveral([self.session().chat(prompt, **options) for _ in range(n)], pick)
 
     def map(

@@ -290,7 +290,10 @@ async def test_parts_come_in_order_and_are_said_not_to_see_one_another(make: Mak
         await quiet(app, pilot)
         assert branch(app) == [
             ("user", "Translate to French:\n\nthe dog\nthe black cat\nthe cow"),
-            ("assistant", "**1. the dog**\n\nle chien\n\n**2. the black cat**\n\nle chat noir\n\n**3. the cow**\n\nla vache"),
+            (
+                "assistant",
+                "**1. the dog**\n\nle chien\n\n**2. the black cat**\n\nle chat noir\n\n**3. the cow**\n\nla vache",
+            ),
         ]
         assert [[message.text for message in asked] for asked in script.asked] == [
             ["Be brief.", f"Translate to French:\n\n{item}"] for item in ("the dog", "the black cat", "the cow")

@@ -39,12 +39,10 @@ class BesideActions(Branching):
             raise BadSetting(ONE_TEMPERATURE)
         if asked.question:
             prompted = Prompted(asked.question, await self._attachments_of(asked.question))
-            question, first = self.chat.ask(prompted.text, prompted.attachments, self.model_name)
-            number = question.number
+            _, first = self.chat.ask(prompted.text, prompted.attachments, self.model_name)
         else:
             first = self.chat.answer_again(self.model_name, self.transcript.selected)
-            number = first.number
-        others = [self.chat.answer_again(self.model_name, number) for _ in range(asked.n - 1)]
+        others = [self.chat.answer_again(self.model_name, first.number) for _ in range(asked.n - 1)]
         self.chat.show(first.number)
         await self.show_branch(without=first.number)
         await self._write_several(asked, [first, *others])
@@ -54,7 +52,7 @@ class BesideActions(Branching):
         if self.is_busy():
             return
         asked = await asyncio.to_thread(map_asked, argument)
-        question, answer = self.chat.ask(asked.question, asked.files, self.model_name)
+        _, answer = self.chat.ask(asked.question, asked.files, self.model_name)
         await self.show_branch(without=answer.number)
         widget = self.answer_entry(answer)
         await self.transcript.add(widget)
@@ -192,7 +190,9 @@ class BesideActions(Branching):
         columns = self._columns_of(writing)
         self.chat.show(writing.beside[shown].message)
         if columns is not None:
-            columns.show_heads([_head(end, is_kept=kept is not None and place == shown) for place, end in enumerate(ends)])
+            columns.show_heads(
+                [_head(end, is_kept=kept is not None and place == shown) for place, end in enumerate(ends)]
+            )
             note = f"{note_of(self.chat.message(writing.beside[shown].message))} · Alt+←/Alt+→ shows the others"
             columns.decide(shown, [end.text for end in ends], note)
         return ends[shown].figures
@@ -254,10 +254,9 @@ def _most_whole(ends: Sequence[BesideEnd]) -> int:
 
 
 def _head(end: BesideEnd, *, is_kept: bool) -> ColumnHead:
-    state: ColumnState = "done" if end.state in ("whole", "writing") else end.state
-    if is_kept or end.early:
-        state = "kept" if is_kept else "not needed"
-    return ColumnHead(0 if end.figures is None else end.figures.n_generated, state)
+    states: dict[State, ColumnState] = {"stopped": "stopped", "cut": "cut", "failed": "failed"}
+    state: ColumnState = "kept" if is_kept else "not needed" if end.early else states.get(end.state, "done")
+    return ColumnHead(0 if end.figures is None else end.figures.n_generated, state, end.says)
 
 
 def _summed(ends: Sequence[BesideEnd]) -> Figures | None:

@@ -31,10 +31,11 @@ ColumnState = Literal["waits", "writing", "done", "not needed", "stopped", "cut"
 
 @dataclass(frozen=True, slots=True)
 class ColumnHead:
-    """How far an answer is."""
+    """How far an answer is, and what it says, if that is short."""
 
     n_tokens: int = 0
     state: ColumnState = "waits"
+    says: str = ""
 
 
 class AnswerColumns(AnswerEntry):
@@ -104,11 +105,11 @@ class AnswerColumns(AnswerEntry):
         self.alter()
 
     def estimate(self, width: int) -> int:
-        shown = self._shown(width)
+        shown = self._visible(width)
         return max(self.columns[place].estimate(max(1, width // len(shown))) for place in shown) + 3
 
     def draw(self, drawer: Drawer) -> list[Strip]:
-        shown = self._shown(drawer.width)
+        shown = self._visible(drawer.width)
         self.n_shown = len(shown)
         width = (drawer.width - len(GAP) * (len(shown) - 1)) // len(shown)
         inner = self._inner_drawer(drawer, width)
@@ -128,7 +129,7 @@ class AnswerColumns(AnswerEntry):
         turning = " · Alt+←/Alt+→ shows another" if n_shown < len(self.columns) else ""
         return f"{len(self.columns)} answers are being written side by side{turning} · Esc stops them"
 
-    def _shown(self, width: int) -> list[int]:
+    def _visible(self, width: int) -> list[int]:
         """The answers that have a column: those that fit, from the one that is looked at."""
         n, fitting = len(self.columns), max(1, (width + len(GAP)) // (LEAST_CELLS + len(GAP)))
         if width < WIDE_CELLS:
@@ -162,7 +163,7 @@ class AnswerColumns(AnswerEntry):
     def _words(self, place: int) -> str:
         head = self._heads[place]
         tokens = f" · {counted(head.n_tokens, 'token')}" if head.n_tokens else ""
-        return f"{place + 1} · {head.state}{tokens}"
+        return f"{place + 1} · {head.state}{tokens}{f' · {head.says}' if head.says else ''}"
 
 
 def _beside(columns: Sequence[Sequence[Strip]], width: int, drawer: Drawer) -> list[Strip]:

@@ -28,7 +28,7 @@ def test_several(argument: str, asked: SeveralAsked) -> None:
 
 @pytest.mark.parametrize("argument", ["", "What?", "0", "1", "65", "-4", "4.5 What?", "99999999999", "four"])
 def test_a_number_is_needed(argument: str) -> None:
-    with pytest.raises(BadSetting, match="how many answers. 2 to 64: /several 4 QUESTION"):
+    with pytest.raises(BadSetting, match=r"how many answers. 2 to 64: /several 4 QUESTION"):
         several_asked(argument)
 
 
@@ -54,7 +54,7 @@ def test_lines_of_a_file_are_items(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("argument", ["", "Translate", "Translate\n  \n", "\nthe dog"])
 def test_an_instruction_and_items_are_needed(argument: str) -> None:
-    with pytest.raises(BadSetting, match="what is to be done with which items. /map INSTRUCTION"):
+    with pytest.raises(BadSetting, match=r"what is to be done with which items. /map INSTRUCTION"):
         map_asked(argument)
 
 

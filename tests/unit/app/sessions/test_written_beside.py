@@ -109,7 +109,11 @@ def test_an_older_database_is_migrated(store: SessionStore) -> None:
         connection.executescript("ALTER TABLE messages DROP COLUMN beside; PRAGMA user_version = 4")
     with SessionStore(store.path) as opened:
         chat = reopened(opened)
-        assert [(each.text, each.beside) for each in chat.tree.messages] == [("What?", None), ("42", None), ("41", None)]
+        assert [(each.text, each.beside) for each in chat.tree.messages] == [
+            ("What?", None),
+            ("42", None),
+            ("41", None),
+        ]
         answer = chat.answer_again(None)
         chat.finish(answer.number, "40", "whole", None, WrittenBeside(3, 3))
         assert reopened(opened).branch[-1].beside == WrittenBeside(3, 3)
