@@ -167,8 +167,9 @@ class BesideActions(Branching):
             return
         self.take_text()
         self.writing = None
+        figures: Figures | None = None
         if self._asked_map is not None:
-            figures = self._end_map(self._asked_map, writing, event.ends)
+            self._end_map(self._asked_map, writing, event.ends)
         else:
             figures = self._end_several(writing, event)
         self.tell_all(event.notices)
@@ -201,18 +202,16 @@ class BesideActions(Branching):
         found = self.transcript.answer(writing.message)
         return found if isinstance(found, AnswerColumns) else None
 
-    def _end_map(self, asked: MapAsked, writing: Writing, ends: Sequence[BesideEnd]) -> Figures | None:
-        """Save the parts as one answer, and show it. Returns the figures of all together."""
+    def _end_map(self, asked: MapAsked, writing: Writing, ends: Sequence[BesideEnd]) -> None:
+        """Save the parts as one answer, with the tokens of all together, and show it."""
         self._asked_map = None
         states = {end.state for end in ends}
         state: State = next((each for each in ("failed", "stopped", "cut") if each in states), "whole")
         text = parts_text(asked.items, lambda number: ends[number].text)
-        figures = _summed(ends)
-        message = self.keep_answer(writing.message, text, state, figures, WrittenBeside(len(ends)))
+        message = self.keep_answer(writing.message, text, state, _summed(ends), WrittenBeside(len(ends)))
         widget = self.transcript.answer(writing.message)
         if widget is not None:
             widget.finish(text, note_of(message))
-        return figures
 
     def leave_answer(self) -> None:
         """Leave the chat: what answers side by side have so far is saved."""
@@ -255,7 +254,9 @@ def _most_whole(ends: Sequence[BesideEnd]) -> int:
 
 def _head(end: BesideEnd, *, is_kept: bool) -> ColumnHead:
     states: dict[State, ColumnState] = {"stopped": "stopped", "cut": "cut", "failed": "failed"}
-    state: ColumnState = "kept" if is_kept else "not needed" if end.early else states.get(end.state, "done")
+    is_cut = end.figures is not None and end.figures.finish_reason == "length"
+    ended: ColumnState = "cut" if is_cut else states.get(end.state, "done")
+    state: ColumnState = "kept" if is_kept else "not needed" if end.early else ended
     return ColumnHead(0 if end.figures is None else end.figures.n_generated, state, end.says)
 
 
