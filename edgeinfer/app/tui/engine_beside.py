@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_PARALLEL = 8
 """Parts that are written at the same time."""
-SHORT_CHARACTERS = 20
+SHORT_CHARACTERS = 12
 
 
 class BesideWork:

@@ -63,7 +63,7 @@ async def test_one_of_several_answers_is_kept_and_the_others_are_its_siblings(ma
         assert "42" in beside.reason
         shown = texts(app, pilot)
         assert f"answer 2 of 4 kept: {beside.reason}" in shown
-        assert "✓ 2 · kept" in shown
+        assert "✓ 2 says 42 · kept" in shown
         _, siblings = app.chat_screen.chat.tree.siblings(last(app).number)
         assert [each.text for each in siblings][1] == SUMS[1]
         assert all(each.beside is not None and each.beside.kept == 2 for each in siblings)

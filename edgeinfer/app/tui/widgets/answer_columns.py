@@ -24,7 +24,7 @@ WIDE_CELLS = 110
 LEAST_CELLS = 26
 GAP = " │ "
 TALL_LINES = 12
-"""Columns of more lines have their heads below them, too, where the view follows the end."""
+"""Columns of more lines have their heads below them, too: the view follows the end."""
 
 ColumnState = Literal["waits", "writing", "done", "not needed", "stopped", "cut", "failed", "kept"]
 
@@ -115,19 +115,19 @@ class AnswerColumns(AnswerEntry):
         inner = self._inner_drawer(drawer, width)
         bodies = [self.columns[place].lines(inner)[:-1] for place in shown]
         heads = [self._head(place, inner)[:1] for place in shown]
-        lines = self._others(drawer, shown)
-        lines += [*_beside(heads, width, drawer), Strip.blank(0), *_beside(bodies, width, drawer)]
-        if len(shown) > 1 and max(map(len, bodies)) > TALL_LINES:
-            lines += [Strip.blank(0), *_beside(heads, width, drawer)]
+        top = [*_beside(heads, width, drawer), Strip.blank(0)] if len(shown) > 1 else []
+        bottom = [Strip.blank(0), *top[:-1]] if top and max(map(len, bodies)) > TALL_LINES else []
         note = self._telling(len(shown)) if self._is_writing else self._note
-        return [*lines, *([Strip.blank(0)] if lines else []), *drawer.plain(neutral(note), drawer.palette.muted)]
+        lines = [*top, *_beside(bodies, width, drawer), *bottom, *self._others(drawer, shown), Strip.blank(0)]
+        return [*lines, *drawer.plain(neutral(note), drawer.palette.muted)]
 
     def _telling(self, n_shown: int) -> str:
         """The line under answers that are being written."""
         if self._doing != WRITING:
             return self._doing
-        turning = " · Alt+←/Alt+→ shows another" if n_shown < len(self.columns) else ""
-        return f"{len(self.columns)} answers are being written side by side{turning} · Esc stops them"
+        if n_shown < len(self.columns):
+            return "Alt+←/Alt+→ shows another · Esc stops all"
+        return f"{len(self.columns)} answers are being written side by side · Esc stops all"
 
     def _visible(self, width: int) -> list[int]:
         """The answers that have a column: those that fit, from the one that is looked at."""
@@ -148,22 +148,23 @@ class AnswerColumns(AnswerEntry):
         """A line for each answer, if not all have a column."""
         if len(shown) == len(self.columns):
             return []
-        lines = []
+        lines = [Strip.blank(0)]
         for place in range(len(self.columns)):
             mark, style = ("▸ ", drawer.palette.accent) if place in shown else ("  ", drawer.palette.muted)
             lines += drawer.plain(f"{mark}{self._words(place)}", style)[:1]
-        return [*lines, Strip.blank(0)]
+        return lines
 
     def _head(self, place: int, drawer: Drawer) -> list[Strip]:
         is_kept = place == self._kept
         is_open = self._kept is None and self._heads[place].state in ("waits", "writing")
         style = drawer.palette.accent if is_kept or is_open else drawer.palette.muted
-        return drawer.plain(f"{'✓ ' if is_kept else ''}{self._words(place)}", f"{style} bold" if is_kept else style)
+        return drawer.plain(self._words(place), f"{style} bold" if is_kept else style)
 
     def _words(self, place: int) -> str:
         head = self._heads[place]
-        tokens = f" · {counted(head.n_tokens, 'token')}" if head.n_tokens else ""
-        return f"{place + 1} · {head.state}{tokens}{f' · {head.says}' if head.says else ''}"
+        place_and_says = f"{'✓ ' if place == self._kept else ''}{place + 1}{f' says {head.says}' if head.says else ''}"
+        tokens = [counted(head.n_tokens, "token")] if head.n_tokens else []
+        return " · ".join([place_and_says, head.state, *tokens])
 
 
 def _beside(columns: Sequence[Sequence[Strip]], width: int, drawer: Drawer) -> list[Strip]:
