@@ -29,7 +29,7 @@ QUESTIONS = (
 )
 
 
-SUM = "A pen costs 3 dollars and a book costs 12 dollars. How much do both cost together?"
+SUM = "What is 6 times 7? Explain in one sentence."
 SEED = 1
 
 
@@ -136,7 +136,7 @@ async def photograph_several(folder: Path) -> None:
 
     from edgeinfer.app.tui.launch import opened
 
-    overrides = {"model": STARTER_NAME, "theme": "textual-dark", "temp": 0.7, "seed": SEED, "max_tokens": 160}
+    overrides = {"model": STARTER_NAME, "theme": "textual-dark", "temp": 0.5, "seed": SEED, "max_tokens": 160}
     with opened({**overrides, "device": "cpu"}) as app:
         async with app.run_test(size=BROAD) as pilot:
             screen = app.chat_screen

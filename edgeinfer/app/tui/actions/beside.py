@@ -194,7 +194,7 @@ class BesideActions(Branching):
             columns.show_heads(
                 [_head(end, is_kept=kept is not None and place == shown) for place, end in enumerate(ends)]
             )
-            note = f"{note_of(self.chat.message(writing.beside[shown].message))} · Alt+←/Alt+→ shows the others"
+            note = f"{note_of(self.chat.message(writing.beside[shown].message))} · Alt+←/Alt+→ show the others"
             columns.decide(shown, [end.text for end in ends], note)
         return ends[shown].figures
 

@@ -23,7 +23,7 @@ WIDE_CELLS = 110
 """Least width of columns side by side; a terminal of 120 cells has it."""
 LEAST_CELLS = 26
 GAP = " │ "
-TALL_LINES = 12
+TALL_LINES = 24
 """Columns of more lines have their heads below them, too: the view follows the end."""
 
 ColumnState = Literal["waits", "writing", "done", "not needed", "stopped", "cut", "failed", "kept"]
@@ -126,7 +126,7 @@ class AnswerColumns(AnswerEntry):
         if self._doing != WRITING:
             return self._doing
         if n_shown < len(self.columns):
-            return "Alt+←/Alt+→ shows another · Esc stops all"
+            return "Alt+←/Alt+→ show another · Esc stops all"
         return f"{len(self.columns)} answers are being written side by side · Esc stops all"
 
     def _visible(self, width: int) -> list[int]:
