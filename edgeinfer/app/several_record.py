@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.engine.several.several import Several
+    from edgeinfer.scheduling.several.forking import Fork
 
 
 def several_record(several: Several, pick: str) -> dict[str, object]:
@@ -23,13 +24,13 @@ def several_record(several: Several, pick: str) -> dict[str, object]:
         "n_generated": several.n_generated,
         "seconds": several.seconds,
         "answers": [
-            _sample_record(answer, said, early=number in choice.left)
-            for number, (answer, said) in enumerate(zip(several.answers, choice.votes, strict=True))
+            _sample_record(answer, said, fork, early=number in choice.left)
+            for number, (answer, said, fork) in enumerate(zip(several.answers, choice.votes, choice.forks, strict=True))
         ],
     }
 
 
-def _sample_record(answer: TextStream, said: object, *, early: bool) -> dict[str, object]:
+def _sample_record(answer: TextStream, said: object, fork: Fork | None, *, early: bool) -> dict[str, object]:
     stats = answer.stats
     assert stats is not None
     return {
@@ -37,6 +38,7 @@ def _sample_record(answer: TextStream, said: object, *, early: bool) -> dict[str
         "reasoning": answer.reasoning,
         "vote": None if said is None else str(said),
         "n_generated": stats.n_generated,
+        "forked_from": None if fork is None else {"answer": fork.parent, "n_tokens": fork.n_tokens},
         "finish_reason": stats.finish_reason,
         "ended_early": early,
         "seed": stats.seed,

@@ -109,6 +109,10 @@ class Predictor:
         """Seconds of one pass of an answer."""
         return self.seconds(Pass(n_tokens, n_cached, n_outputs, budget=self._kv_budget)).total
 
+    def together_s(self, n_sequences: int, n_cached: float) -> float:
+        """Seconds of a pass that gives a token to each of several answers, with so many cached tokens each."""
+        return self.seconds(Pass(1, round(n_cached), 1, n_sequences, self._kv_budget)).total
+
     def prompt_s(self, n_tokens: int, n_cached: int = 0) -> float:
         """Seconds of reading a prompt."""
         return sum(self.seconds(step).total for step in chunks(n_tokens, self._most_tokens, n_cached))

@@ -22,6 +22,7 @@ from edgeinfer.app.plans.expectation import (
     note_for_calibration,
     worker_lines,
 )
+from edgeinfer.app.plans.expected_answers import expected_answers_lines, expected_answers_s
 from edgeinfer.app.plans.measured import SpeedLog
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
@@ -29,6 +30,7 @@ from edgeinfer.engine.measure.profiles import Adjustment, ProfileStore, fingerpr
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.machine.profile import CoreRates, Curve, Disk, Profile
 from edgeinfer.scheduling.machine.topology import read_topology
 from edgeinfer.scheduling.offload.reads import RecordReads
@@ -76,6 +78,24 @@ def test_an_answer_is_predicted_from_the_profile(llm: LLM, profile: Profile) -> 
     (line,) = expectation_lines(expected, STATS)
     assert "(measured 2000.0)" in line
     assert "(measured 50.0)" in line
+
+
+def test_answers_side_by_side_are_predicted_pass_by_pass(llm: LLM, profile: Profile) -> None:
+    lengths, predictor = (64, 10, 64), Predictor(profile, llm.telemetry.work)
+    found = expected_answers_s(llm, [replace(STATS, n_generated=length) for length in lengths])
+    passes = [Pass(1, 200 + done, 1, sum(length > done for length in lengths)) for done in range(64)]
+    written_s = sum(predictor.seconds(step).total for step in passes)
+    assert found == pytest.approx(predictor.prompt_s(200) + written_s, rel=1e-3)
+    (line,) = expected_answers_lines(found, 0.5, 3)
+    assert "3 answers" in line
+    assert "(took 0.50 s)" in line
+    alone = expected_answers_s(llm, [STATS])
+    assert alone == pytest.approx(predictor.prompt_s(200) + predictor.decode_s(64, 200), rel=1e-3)
+
+
+def test_without_a_profile_answers_side_by_side_are_not_predicted(llm: LLM) -> None:
+    assert expected_answers_s(llm, [STATS]) is None
+    assert expected_answers_lines(None, 0.5, 3) == []
 
 
 def test_an_answer_is_predicted_for_the_cores_that_gave_it(llm: LLM, profile: Profile) -> None:

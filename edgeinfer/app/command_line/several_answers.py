@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +29,8 @@ CHECK = "check:"
 CHECK_S = 60.0
 """Seconds that a check may take; an answer whose check takes longer has not passed."""
 SHOWN = 40
+TOLD_S = 0.1
+"""Seconds between two reports of how far the answers are."""
 
 AnswerCount = Annotated[
     int | None,
@@ -55,6 +58,16 @@ VoteForm = Annotated[
 Enough = Annotated[
     int | None, typer.Option("--enough", metavar="M", help="Decide as soon as M answers are finished.", min=1)
 ]
+LeadName = Annotated[
+    str | None,
+    typer.Option(
+        "--lead",
+        metavar="HOW",
+        help="Which answers are written: independent (default), uncertain (forks of one where the model is unsure), "
+        "cut (from its thoughts, cut at several places) or particles (the likelier ones go on more than once); options "
+        "follow a colon, as in uncertain:entropy=1.5,others=2.",
+    ),
+]
 Budget = Annotated[
     str | None,
     typer.Option("--budget", metavar="LIMIT", help="Limit of all answers together, in tokens or seconds: 2000, 30s."),
@@ -70,18 +83,30 @@ class WantedAnswers:
 
 
 def wanted_answers(
-    answers: int | None, pick: str | None, form: str | None, enough: int | None, budget: str | None
+    answers: int | None,
+    pick: str | None,
+    form: str | None,
+    enough: int | None,
+    budget: str | None,
+    lead: str | None = None,
 ) -> WantedAnswers | None:
     """What options ask for; None for one answer alone. Raises Misuse, BadSetting."""
     if answers is None:
-        if any(each is not None for each in (pick, form, enough, budget)):
-            raise Misuse("--pick, --vote-by, --enough and --budget are about several answers; give --answers N, too")
+        if any(each is not None for each in (pick, form, enough, budget, lead)):
+            options = "--pick, --vote-by, --enough, --budget and --lead"
+            raise Misuse(f"{options} are about several answers; give --answers N, too")
         return None
     from edgeinfer.engine.several.answer_forms import form_of
     from edgeinfer.scheduling.several.picks import PICKS
 
     arguments: dict[str, Any] = {"pick": pick or "vote", "answer": form or "auto", "enough": enough or 0}
     form_of(arguments["answer"])
+    if lead is not None:
+        from edgeinfer.engine.several.leading import planned
+        from edgeinfer.engine.several.strategies import STRATEGIES
+
+        planned(STRATEGIES.get, lead, None)
+        arguments["lead"] = lead
     if pick is not None and pick.startswith(CHECK):
         arguments |= {"pick": "check", "check": checker(pick.removeprefix(CHECK))}
     elif pick is not None and (pick == "check" or pick not in PICKS):
@@ -137,11 +162,15 @@ def write_all(several: Several, progress: ProgressLine) -> bool:
     """Write all answers, telling how many are done; return whether that was interrupted."""
     from edgeinfer.app.answer_output import stopping
 
-    n_answers = len(several.answers)
+    next_s = 0.0
     with stopping(several.stop) as interrupted:
         for _ in several:
+            if time.monotonic() < next_s:
+                continue  # counting takes longer than a piece of text
+            n_answers = len(several.answers)
             n_over = sum(answer.stats is not None for answer in several.answers)
             progress(f"writing {n_answers} answers, {counted(several.n_generated, 'token')}", n_over, n_answers)
+            next_s = time.monotonic() + TOLD_S
     progress.clear()
     return interrupted.is_set()
 
@@ -152,19 +181,33 @@ def kept_notice(several: Several) -> str:
     return f"answer {several.choice.number + 1} of {len(several.answers)} is kept: {several.choice.reason}"
 
 
+def several_report(llm: LLM, several: Several, pick: str) -> tuple[dict[str, object], list[str]]:
+    """What is told of answers that are over, in JSON and in lines, with the seconds that were predicted."""
+    from edgeinfer.app.plans.expected_answers import expected_answers_lines, expected_answers_s
+    from edgeinfer.app.several_record import several_record
+
+    stats = [answer.stats for answer in several.answers if answer.stats is not None]
+    expected_s = expected_answers_s(llm, stats)
+    record: dict[str, object] = {"several": several_record(several, pick) | {"predicted_s": expected_s}}
+    return record, [*several_lines(several), *expected_answers_lines(expected_s, several.seconds, len(stats))]
+
+
 def several_lines(several: Several) -> list[str]:
     """A table of the answers, and what they took together."""
     from edgeinfer.app.plain_text import harmless, table_lines
 
     choice = several.choice
     assert choice is not None
-    rows = [["", "answer", "tokens", "end", "seed", "says"]]
+    is_forked = any(choice.forks)
+    rows = [["", "answer", *(["from"] if is_forked else []), "tokens", "end", "seed", "says"]]
     for number, (answer, said) in enumerate(zip(several.answers, choice.votes, strict=True)):
         assert answer.stats is not None
         shown = "" if said is None else harmless(str(said)).replace("\n", " ")
         end = "not needed" if number in choice.left else answer.stats.finish_reason
         mark = "*" if number == choice.number else ""
-        own = [str(number + 1), str(answer.stats.n_generated), end, str(answer.stats.seed)]
+        fork = choice.forks[number]
+        origin = [] if not is_forked else ["" if fork is None else f"answer {fork.parent + 1} at token {fork.n_tokens}"]
+        own = [str(number + 1), *origin, str(answer.stats.n_generated), end, str(answer.stats.seed)]
         rows.append([mark, *own, shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"])
     rate = several.n_generated / several.seconds if several.seconds else 0.0
     total = f"{counted(several.n_generated, 'token')} in {several.seconds:.2f} s, {rate:.1f} tok/s together"

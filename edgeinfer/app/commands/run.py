@@ -17,7 +17,7 @@ from edgeinfer.app.answer_record import AnswerReads, answer_record, peak_rss_byt
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 from edgeinfer.app.command_line.outline_answers import OutlineFlag
 from edgeinfer.app.command_line.question import Question, read_question, read_text_file
-from edgeinfer.app.command_line.several_answers import AnswerCount, Budget, Enough, PickName, VoteForm
+from edgeinfer.app.command_line.several_answers import AnswerCount, Budget, Enough, LeadName, PickName, VoteForm
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def run(
     pick: PickName = None,
     vote_by: VoteForm = None,
     enough: Enough = None,
+    lead: LeadName = None,
     budget: Budget = None,
     outline: OutlineFlag = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print statistics to stderr.")] = False,
@@ -95,7 +96,7 @@ def run(
     from edgeinfer.app.command_line.several_answers import wanted_answers
     from edgeinfer.settings import load_settings
 
-    several = wanted_answers(answers, pick, vote_by, enough, budget)
+    several = wanted_answers(answers, pick, vote_by, enough, budget, lead)
     _check(raw=raw, system="system" in given, mcp=bool(mcp), several=several is not None)
     modules = _module_texts(module or ())
     question = read_question(" ".join(prompt) if prompt else None, file or [], raw=raw)
@@ -235,11 +236,9 @@ def _report(
     expected = expected_of(llm, stream.stats) if is_told else None
     several: tuple[dict[str, object], list[str]] = {}, []
     if told.several is not None and shown.several is not None:
-        from edgeinfer.app.command_line.several_answers import several_lines
-        from edgeinfer.app.several_record import several_record
+        from edgeinfer.app.command_line.several_answers import several_report
 
-        pick = str(shown.several.arguments["pick"])
-        several = {"several": several_record(told.several, pick)}, several_lines(told.several)
+        several = several_report(llm, told.several, str(shown.several.arguments["pick"]))
     if shown.as_json:
         record = answer_record(llm, stream, settings, read, expected)
         record |= {"calls": list(told.calls), "images": list(told.images), "sounds": list(told.sounds), **several[0]}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.measure.profiles import Adjustment
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.scheduling.machine.profile import Profile
+    from edgeinfer.scheduling.prediction import Predictor
 
 MADE_MIN = 32
 """Answers with fewer tokens than this are too short to check a prediction."""
@@ -68,6 +69,16 @@ def note_for_calibration(llm: LLM, stats: Stats) -> None:
 
 def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     """The profile, and predicted seconds of reading the prompt and of generating the answer one token at a time."""
+    found = predictors_of(llm)
+    if found is None:
+        return None
+    profile, reader, maker = found
+    read_s = reader.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
+    return profile, read_s, maker.decode_s(stats.n_generated, stats.n_prompt)
+
+
+def predictors_of(llm: LLM) -> tuple[Profile, Predictor, Predictor] | None:
+    """The profile, and what predicts passes of prompts and of answers; None if there is no prediction."""
     from edgeinfer.app.plans.measured import kept_profile
     from edgeinfer.engine.run.workers import worker_pools_of
     from edgeinfer.scheduling.machine.profile import CPU
@@ -77,7 +88,7 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     if telemetry.device != llm.info.device:
         return None  # two devices gave the answer
     if llm.info.device != CPU:
-        return _predicted_elsewhere(llm, stats)
+        return _predictors_elsewhere(llm)
     profile = kept_profile()
     if profile is None or (telemetry.streamed is not None and profile.disk is None):
         return None
@@ -90,11 +101,10 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     reader = Predictor(reading, telemetry.work, kv, disk_s=disk_s, waiting_s=waiting_s, most_tokens=most)
     budget = llm.info.approximation.kv or 0
     maker = Predictor(decoding, telemetry.work, kv, disk_s=disk_s, waiting_s=waiting_s, kv_budget=budget)
-    read_s = reader.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
-    return profile, read_s, maker.decode_s(stats.n_generated, stats.n_prompt)
+    return profile, reader, maker
 
 
-def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
+def _predictors_elsewhere(llm: LLM) -> tuple[Profile, Predictor, Predictor] | None:
     """The same for other devices or several of them, if they were measured."""
     from edgeinfer.engine.probing.combination import kept_combination
     from edgeinfer.engine.run.evaluators import is_own
@@ -111,8 +121,7 @@ def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float]
         return None
     placement = all_on(telemetry.work, names[0]) if telemetry.shared is None else telemetry.shared.placement
     predictor = Predictor(profile, telemetry.work, llm.info.kv, placement)
-    read_s = predictor.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
-    return profile, read_s, predictor.decode_s(stats.n_generated, stats.n_prompt)
+    return profile, predictor, predictor
 
 
 def _cores_of(affinity: Sequence[Sequence[int]], known: Sequence[int]) -> Sequence[int] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from edgeinfer.engine.requests.adapters import AdapterScales, Scales
 from edgeinfer.engine.requests.constrained.constraints import Constraint
@@ -22,6 +22,9 @@ from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.thought_formats import ThoughtFormat
 from edgeinfer.setting_values import Reuse
 from edgeinfer.steps import Progress, no_progress
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
 
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "after_sampling", "schema", "grammar", "regex", "keeps_all"),
@@ -113,7 +116,10 @@ class Request:
     the model's LoRA adapters; () if passes state none. `scored_from`: the first token of the prompt whose log
     probability is wanted, and with it those of all that follow; None: of none. `turn_start`: where the turn of a chat
     begins that is answered; 0 if that is unknown. `reuse`: what of the cache it may use. `modules`: those in the
-    prompt, if any; `prompt` has the names of their tokens.
+    prompt, if any; `prompt` has the names of their tokens. `written`: how many of the prompt's last tokens are the
+    beginning of the answer, as where it was forked from another one; all that is told of the answer has them, and
+    `max_tokens` counts them. `told`: their log probabilities, if wanted. `entropies`: return the entropy of the model's
+    distribution at each token that is chosen.
     """
 
     prompt: tuple[int, ...]
@@ -136,6 +142,19 @@ class Request:
     turn_start: int = 0
     modules: PlacedModules | None = None
     reuse: Reuse = "exact"
+    written: int = 0
+    told: tuple[TokenLogprobs, ...] = ()
+    entropies: bool = False
+
+    @property
+    def n_before(self) -> int:
+        """Tokens before the answer."""
+        return len(self.prompt) - self.written
+
+    @property
+    def beginning(self) -> tuple[int, ...]:
+        """Tokens of the answer that were written before."""
+        return self.prompt[self.n_before :]
 
     @property
     def shareable(self) -> tuple[int, ...]:
@@ -145,12 +164,12 @@ class Request:
     @property
     def n_rows(self) -> int:
         """Tokens of the prompt that are rows."""
-        return 0 if self.mixed is None else len(self.prompt) - len(self.mixed.ids)
+        return 0 if self.mixed is None else self.n_before - len(self.mixed.ids)
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The prompt with the ids of what it has in modules; rows stay as they are named."""
-        return self.prompt if self.modules is None else self.modules.ids
+        """The tokens before the answer, with the ids of what they have in modules; rows stay as they are named."""
+        return self.prompt[: self.n_before] if self.modules is None else self.modules.ids
 
     def least_together(self, n_cached: int) -> int:
         """How many tokens the next pass must have if it has any: rows that see each other are not read in parts."""
@@ -164,8 +183,8 @@ class Request:
     def own_ids(self) -> list[int] | None:
         """The ids of the prompt, in a new list, if not all of its tokens are ids; rows have none."""
         if self.mixed is not None:
-            return self.mixed.ids
-        return None if self.modules is None else list(self.modules.ids)
+            return [*self.mixed.ids, *self.beginning]
+        return None if self.modules is None else [*self.modules.ids, *self.beginning]
 
     def remarks_on(self, n_shifted: int) -> tuple[str, ...]:
         """What there is to tell of an answer for which so many tokens of the prompt were taken from elsewhere."""
@@ -187,6 +206,8 @@ class Request:
             raise BadSetting("the prompt has no tokens; give some text to continue")
         if self.max_tokens is not None and self.max_tokens < 0:
             raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 0 or more")
+        if self.written and self.max_tokens is not None and self.written >= self.max_tokens:
+            raise BadSetting(f"{self.written} tokens of the answer are written and max_tokens is {self.max_tokens}")
         if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
             raise BadSetting(f"logprobs cannot be {self.logprobs}: it must be between 0 and {MOST_LOGPROBS}")
         if self.scored_from is not None and (self.mixed is not None or self.scored_from < 1):

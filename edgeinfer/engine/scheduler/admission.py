@@ -86,13 +86,13 @@ class Admission:
         """Pages of a prompt and its answer, assuming at most `most_expected` tokens of answer."""
         n_answer = EXPECTED_TOKENS if request.max_tokens is None else request.max_tokens
         n_answer = n_answer if most_expected is None else min(n_answer, most_expected)
-        return pages_for(min(len(request.prompt) + n_answer, self._n_context))
+        return pages_for(min(max(len(request.prompt), request.n_before + n_answer), self._n_context))
 
     def _pages_for(self, sequence: ScheduledSequence) -> int:
         """Pages to reserve: the expected ones, or those of the answer so far plus a reserve, whichever is more."""
         request, n_generated = sequence.request, sequence.n_generated
         most = self._n_context if request.max_tokens is None else request.max_tokens
-        n_tokens = len(request.prompt) + min(n_generated + MORE_TOKENS, most)
+        n_tokens = request.n_before + min(n_generated + MORE_TOKENS, most)
         n_pages = max(sequence.n_pages, pages_for(min(n_tokens, self._n_context)))
         return self._share_of(max(1, n_pages - sequence.n_shared_pages))
 

@@ -166,7 +166,7 @@ class Batcher:
         if sequence.stats is not None and sequence.stats.draft is not None:
             self.counts.draft_s += sequence.stats.draft.seconds
         if sequence.error is None:
-            text, reader = sequence.text, sequence.request.reader()
+            text, reader = sequence.output.text(), sequence.request.reader()
             content = text if reader is None else reader.push(text) + reader.finish()
             thoughts = "" if reader is None else reader.thoughts
             scores = tuple(sequence.scores.found)

@@ -54,6 +54,10 @@ class Output:
         self.n_taken = 0
         """Tokens of the answer whose text was taken, and of those held back because they may become a stop string."""
         self._n_characters_taken = 0
+        for n_tokens, token in enumerate(request.beginning, 1):
+            self.add(token, n_tokens)
+        if len(self._pieces) > 1:
+            self._pieces = deque([("".join(piece for piece, _ in self._pieces), self._pieces[-1][1])])
 
     @property
     def has_stopped(self) -> bool:

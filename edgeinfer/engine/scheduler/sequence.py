@@ -69,8 +69,8 @@ class ScheduledSequence:
         self._history = list(request.prompt)
         self._ids = self._history if (own := request.own_ids) is None else own
         """The tokens that drafts and penalties see: all that are ids."""
-        self._n_room, self._n_vocab = cached.n_context - len(request.prompt), tokenizer.n_tokens
-        self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room, cached.pool.finder)
+        self._n_room, self._n_vocab = cached.n_context - request.n_before, tokenizer.n_tokens
+        self.chooser = TokenChooser(request, tokenizer, self._ids, self._n_room, cached.pool.finder)
         self.scores = PromptScores(request, self._n_vocab)
         self.output = Output(tokenizer, request)
         self._speculator, self._opens = speculator, opens
@@ -79,7 +79,7 @@ class ScheduledSequence:
         self._joules = self._power_limiter.joules if counts_energy else lambda: None  # unknown, of one among several
         self._meter, self._read_before = GenerationMeter(), 0
         self.n_reused, self._ran_full, self._is_first = 0, False, False
-        self._finish_reason: FinishReason | None = None
+        self._finish_reason: FinishReason | None = "stop" if self.output.has_stopped else None
         self.stats: Stats | None = None  # of the answer, once it is done
         self._enlist(checked(priority), shares_prefix=shares_prefix)
 
@@ -93,14 +93,13 @@ class ScheduledSequence:
         self.waiter = Waiter()
         self.notify: Callable[[], None] = self.waiter.wake
         """Called by the scheduler's thread when there is text or it is over; must not block."""
-        self.number = 0  # in order of arrival
         self._waits_since_s, self._stays_until_s = time.monotonic(), 0.0
         self.state: State = "waiting"
         self.has_entered = self.has_begun = self.is_dropped = self.is_left = self.is_batched = False
         self.work: BatchWork | None = None  # under way
         self.n_pages = self.n_shared_pages = 0
         """Pages to reserve, 0: the default; how many of them a sequence that stays holds anyway."""
-        self.last_pass = self.n_preempted = self.n_from_disk = self.n_shifted = 0
+        self.number = self.last_pass = self.n_preempted = self.n_from_disk = self.n_shifted = 0
         self.error: BaseException | None = None
         self.failed_alone = False
         """Whether the error is its own, not a failure of a pass or of the model."""
@@ -108,7 +107,7 @@ class ScheduledSequence:
     @property
     def tokens(self) -> tuple[int, ...]:
         """The tokens of the answer so far."""
-        return tuple(self._history[len(self.request.prompt) :])
+        return tuple(self._history[self.request.n_before :])
 
     @property
     def history(self) -> tuple[int, ...]:
@@ -116,21 +115,16 @@ class ScheduledSequence:
         return tuple(self._history)
 
     @property
-    def text(self) -> str:
-        """The text of the answer so far."""
-        return self.output.text()
-
-    @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
         """Log probabilities of each token whose text was taken, if requested; not those of a stop string."""
         n_tokens = self.output.n_shown if self.n_seen is None else self.output.n_shown_taken
-        return tuple(self._chooser.logprobs[: min(self.n_generated, n_tokens)])
+        return tuple(self.chooser.logprobs[: min(self.n_generated, n_tokens)])
 
     @property
     def end_logprobs(self) -> TokenLogprobs | None:
         """Log probabilities of the token that ended the answer and is no part of it; None if none did, or unasked."""
-        told = self._chooser.logprobs[self.n_generated :][:1]
-        return told[0] if self.is_done and told and told[0].token in self._chooser.eog else None
+        told = self.chooser.logprobs[self.n_generated :][:1]
+        return told[0] if self.is_done and told and told[0].token in self.chooser.eog else None
 
     def spans(self, n_tokens: int | None) -> tuple[DraftSpan, ...]:
         """Which part of the text of the first `n_tokens` tokens came from which draft source."""
@@ -139,12 +133,17 @@ class ScheduledSequence:
     @property
     def live(self) -> RequestProgress:
         """Progress so far; may be read from any thread."""
-        return self._meter.progress(len(self.request.prompt), self.n_reused, self.n_generated)
+        return self._meter.progress(self.request.n_before, self.n_reused, self.n_generated)
 
     @property
     def n_generated(self) -> int:
         """Number of tokens of the answer so far."""
-        return len(self._history) - len(self.request.prompt)
+        return len(self._history) - self.request.n_before
+
+    @property
+    def has_chosen(self) -> bool:
+        """Whether the prompt is read, and tokens were chosen."""
+        return len(self._history) > len(self.request.prompt)
 
     @property
     def n_missing(self) -> int:
@@ -222,7 +221,7 @@ class ScheduledSequence:
                 if self._opens is not None:
                     self._speculator = self._own = self._opens()
                 if self._speculator is not None:
-                    self._speculator.begin(self._ids, self._chooser.noise, self.request.sampling)
+                    self._speculator.begin(self._ids, self.chooser.noise, self.request.sampling)
                 own = self.request.shareable, self.request.scales
                 self.n_reused = self.cached.keep_prefix(*own, exact=self.request.reuse == "exact")
         except BaseException:
@@ -243,8 +242,8 @@ class ScheduledSequence:
         self.is_dropped = True
         if self.output.drop_pieces():
             n_taken = self.output.n_taken
-            del self._history[len(self.request.prompt) + n_taken :]
-            del self._chooser.logprobs[n_taken:]
+            del self._history[self.request.n_before + n_taken :]
+            del self.chooser.logprobs[n_taken:]
 
     def end(self) -> None:
         """End it: release the cached sequence for other requests, and compute the stats."""
@@ -262,7 +261,7 @@ class ScheduledSequence:
         None if the pass has no token of the answer, or nothing drafts for it.
         """
         is_over = self.stop_asked.is_set() or self.cached.is_full
-        if self._speculator is None or not self.n_generated or self.n_missing != 1 or is_over:
+        if self._speculator is None or not self.has_chosen or self.n_missing != 1 or is_over:
             return None
         most, deepest = self.cached.most_drafted
         if self.request.max_tokens is not None:
@@ -280,12 +279,12 @@ class ScheduledSequence:
         what came of `draft_request`.
         """
         n_missing = self.n_missing
-        if not self.n_generated:
+        if not self.has_chosen:
             self._report_progress(len(self.request.prompt) - n_missing)
-        if self.stop_asked.is_set():
+        if self.stop_asked.is_set() or self.is_done:
             self.cancel()
             return None
-        if self.n_generated and self.cached.is_full:
+        if self.has_chosen and self.cached.is_full:
             self._finish_reason, self._ran_full = "length", True
             return None
         if drafted is not None:
@@ -306,7 +305,7 @@ class ScheduledSequence:
         """The part of a draft that fits in the pass and that a constraint allows."""
         asked, most = drafted.request, min(drafted.request.most, most_tokens)
         draft = trimmed(drafted.draft, self._history[-1], self._n_vocab, most, asked.deepest)
-        nodes = self._chooser.allowed_nodes(draft)
+        nodes = self.chooser.allowed_nodes(draft)
         return draft if nodes is None else asked.speculator.narrow(draft, nodes)
 
     def without_draft(self, work: BatchWork) -> BatchWork:
@@ -322,7 +321,7 @@ class ScheduledSequence:
         If the pass contained other sequences too, drafting does not learn its cost. Call `show` with each of the
         returned tokens afterwards.
         """
-        draft, speculator, chooser, is_alone = work.draft, self._speculator, self._chooser, given.is_alone
+        draft, speculator, chooser, is_alone = work.draft, self._speculator, self.chooser, given.is_alone
         logits, peaks = given.logits, given.peaks
         pass_s = time.perf_counter() - work.ready if is_alone else None
         if draft is None or speculator is None:
@@ -338,7 +337,7 @@ class ScheduledSequence:
         self.cached.commit(given.batch, path, None if speculator is None else speculator.row_reader)
         if draft is not None and speculator is not None:
             speculator.learn(draft, walked, time.perf_counter() - work.started if is_alone else None)
-        if not self.n_generated:
+        if not self.has_chosen:
             self._meter.prompt(len(work.batch.tokens))
             if not self.n_missing:
                 self._report_progress(len(self.request.prompt))
@@ -355,8 +354,8 @@ class ScheduledSequence:
 
     def show(self, token: int) -> None:
         """Add a token to the answer, and its text to the output."""
-        if token in self._chooser.eog:
-            is_cut = self._chooser.is_cut
+        if token in self.chooser.eog:
+            is_cut = self.chooser.is_cut
             self._finish_reason = "length" if is_cut else "stop"
             self._ran_full = is_cut and self._n_room < (self.request.max_tokens or self._n_room + 1)
             return
@@ -381,8 +380,9 @@ class ScheduledSequence:
         if self._speculator is not None:
             notices += self._speculator.take_notices()
         stats = Stats(
-            n_prompt=len(request.prompt),
-            n_cached=self.n_reused,
+            n_prompt=request.n_before,
+            n_cached=min(request.n_before, self.n_reused),
+            n_inherited=request.written,
             n_from_disk=self.n_from_disk,
             n_from_modules=0 if request.modules is None else request.modules.n_tokens,
             n_shifted=self.n_shifted,
@@ -391,7 +391,7 @@ class ScheduledSequence:
             finish_reason=finish_reason,
             truncated=truncated,
             notices=notices,
-            seed=self._chooser.seed,
+            seed=self.chooser.seed,
             policy=self._power_limiter.policy.reason,
             weights_read_bytes=self.cached.reading.n_bytes - self._read_before,
             draft=None if self._speculator is None else self._speculator.report(),

@@ -27,7 +27,8 @@ class Stats:
     answer, maybe of another process, had left them on disk, n_shifted because the same text had been read at another
     position, n_from_modules because modules had been; no such answer is exact (`reuse`, `modules`). n_rows: of
     n_prompt, tokens that are rows, as of images, whose making is part of the time until the first token. n_generated:
-    tokens of the answer, without the end-of-generation token. steps: passes that gave tokens; accepted_per_step: tokens
+    tokens of the answer, without the end-of-generation token, of which n_inherited were written before, as they are
+    those of the answer from which this one was forked. steps: passes that gave tokens; accepted_per_step: tokens
     per such pass.
     truncated: the context cut the conversation or the answer, and `notices` say how. Seconds are wall time, including
     rests. draft: what was drafted, None without speculation. joules: energy that the CPU packages took from the
@@ -60,6 +61,7 @@ class Stats:
     n_from_modules: int = 0
     n_shifted: int = 0
     n_rows: int = 0
+    n_inherited: int = 0
 
     @property
     def read_alone(self) -> bool:
@@ -226,7 +228,7 @@ class GenerationMeter:
         """The progress of a request with these numbers of tokens."""
         return RequestProgress(
             n_prompt=n_prompt,
-            n_cached=n_cached,
+            n_cached=min(n_prompt, n_cached),
             n_read=min(n_prompt, n_cached + self.n_evaluated),
             n_generated=n_generated,
             steps=self.steps,

@@ -96,8 +96,8 @@ class TextStream:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """The tokens of the prompt, as they are compared with what is cached: rows and modules have names, below 0."""
-        return self._sequence.request.prompt
+        """The tokens before the answer, as they are compared with the cache: rows and modules have names, below 0."""
+        return self._sequence.request.prompt[: self._sequence.request.n_before]
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
@@ -146,6 +146,11 @@ class TextStream:
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
         """For each token so far, if requested: its log probability, and those of likely alternatives."""
         return self._sequence.logprobs
+
+    @property
+    def entropies(self) -> tuple[float, ...]:
+        """Entropy of the model's distribution at each token so far that was chosen, if requested, in nats."""
+        return tuple(self._sequence.chooser.entropies)
 
     @property
     def prompt_logprobs(self) -> tuple[TokenLogprobs, ...]:

@@ -13,12 +13,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from edgeinfer.engine.requests.constrained.constraints import allowed_nodes
+from edgeinfer.engine.requests.constrained.constraints import Constraint, allowed_nodes
 from edgeinfer.engine.requests.drafting import Draft
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import Distribution, LikeliestFinder, Sampler
 from edgeinfer.engine.speculation.records import NO_TOKEN
+from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer
 
@@ -43,7 +44,7 @@ class TokenLogprobs:
 class TokenChooser:
     """Chooses the tokens of one answer. `history`: the ids before it; the caller appends the chosen tokens.
 
-    `n_room`: tokens that fit in the context after the prompt. `finder`: finds likely tokens faster, if there is one.
+    `n_room`: tokens of the answer that fit in the context. `finder`: finds likely tokens faster, if there is one.
     """
 
     def __init__(
@@ -62,8 +63,11 @@ class TokenChooser:
         if self._constraint is not None:
             most = request.max_tokens
             self._constraint.end_within(n_room if most is None else min(most, n_room))
-        self.logprobs: list[TokenLogprobs] = []
-        """Log probabilities of each chosen token, if requested."""
+            follow(self._constraint, request.beginning)
+        self.logprobs: list[TokenLogprobs] = list(request.told)
+        """Log probabilities of each token of the answer, if requested."""
+        self.entropies: list[float] = []
+        """Entropy of the model's distribution at each chosen token, in nats, if requested."""
 
     @property
     def seed(self) -> int:
@@ -87,7 +91,7 @@ class TokenChooser:
 
         `likeliest`: as returned by `Speculator.look`. If tokens are drawn, `draws` gets what this one was drawn from.
         """
-        if self._constraint is not None or self._request.logprobs is not None:
+        if self._constraint is not None or self._request.logprobs is not None or self._request.entropies:
             return self._choose_allowed(logits[row, : self._n_vocab], before, draws)
         known = likeliest[row] if likeliest and self._sampler.settings.takes_likeliest else NO_TOKEN
         if known != NO_TOKEN and known not in self._sampler.suppressed:
@@ -127,6 +131,8 @@ class TokenChooser:
             token = constraint.settled(token)
         if constraint is not None and token not in self.eog:
             constraint.accept(token)
+        if self._request.entropies:
+            self.entropies.append(0.0 if forced else entropy_of(model_logits))
         if (n_top := self._request.logprobs) is not None:
             if forced:
                 told = TokenLogprobs(token, 0.0, ())
@@ -147,6 +153,8 @@ class TokenChooser:
             for token in forced:
                 constraint.accept(token)
                 tokens.append(token)
+                if self._request.entropies:
+                    self.entropies.append(0.0)
                 if self._request.logprobs is not None:
                     self.logprobs.append(TokenLogprobs(token, 0.0, ()))
 
@@ -156,6 +164,22 @@ class TokenChooser:
             return None
         nodes = allowed_nodes(draft, self._constraint)
         return None if len(nodes) == len(draft.tokens) else nodes
+
+
+def follow(constraint: Constraint, tokens: Sequence[int]) -> None:
+    """Advance a constraint by tokens that were written before. Raises BadSetting if one may not follow."""
+    for token in tokens:
+        if not constraint.allows(token):
+            raise BadSetting("what was written does not follow what the answer must match")
+        constraint.accept(token)
+
+
+def entropy_of(logits: Floats) -> float:
+    """The entropy of the distribution that float32[V] logits state, in nats; Shannon, 1948."""
+    below = logits.astype(np.float64) - float(logits.max())
+    weights = np.exp(below)
+    total, possible = float(weights.sum()), weights > 0
+    return max(0.0, float(np.log(total)) - float(weights[possible] @ below[possible]) / total)
 
 
 def drawn_logprobs(distribution: Distribution, token: int, n_top: int) -> TokenLogprobs:

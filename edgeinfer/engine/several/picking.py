@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.several.answer_forms import Form
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.scheduling.several.budgets import Budget
+from edgeinfer.scheduling.several.forking import Fork
 from edgeinfer.scheduling.several.samples import Pick, Rules, SampledAnswer, still_open
 
 Check = Callable[[str], bool]
@@ -30,19 +32,21 @@ class Choice:
     reason   in words
     votes    what each says, as votes count it; None for those that say nothing, or did not come to an end
     left     those that were ended early, because they could not be chosen any more
+    forks    where each was forked from another one; None for those that were written from their start
     """
 
     number: int
     reason: str
     votes: tuple[Hashable, ...]
     left: tuple[int, ...]
+    forks: tuple[Fork | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Picking:
     """How one is kept. `check` and `likeness` are there if the pick needs them.
 
-    `most_tokens`, `most_s`: of all answers together, after which those that go on are ended; 0: no limit.
+    `budget`: limits of all answers together, after which those that go on are ended.
     """
 
     pick: Pick
@@ -50,8 +54,7 @@ class Picking:
     rules: Rules = field(default_factory=Rules)
     check: Check | None = None
     likeness: Likeness | None = None
-    most_tokens: int = 0
-    most_s: float = 0.0
+    budget: Budget = field(default_factory=Budget)
 
 
 class Judge:
@@ -59,14 +62,46 @@ class Judge:
 
     def __init__(self, streams: Sequence[TextStream], picking: Picking, wake: Callable[[], None]) -> None:
         """`wake`: called when a check is done, from its thread."""
-        self._streams, self._picking, self._wake = streams, picking, wake
-        self._samples = [SampledAnswer(number) for number in range(len(streams))]
-        self._summed = [(0, 0.0)] * len(streams)
+        self._streams, self._picking, self._wake = list[TextStream](), picking, wake
+        self._forks: list[Fork | None] = []
+        self._samples: list[SampledAnswer] = []
+        self._dropped: set[int] = set()
+        self._summed: list[tuple[int, float]] = []
+        for stream in streams:
+            self.add(stream)
         self._checks: dict[int, Future[bool]] = {}
         self._checker: ThreadPoolExecutor | None = None
         self._left: set[int] = set()
         self._n_alike = 0
+        self.is_spent = False
+        """Whether the budget is spent, so that no more answers may begin."""
+        self.n_left_out = 0
+        """Answers that were wanted and did not begin, as the budget was too small."""
         self.choice: Choice | None = None
+
+    def add(self, stream: TextStream, fork: Fork | None = None) -> None:
+        """Watch one more answer. `fork`: where it was forked from another one."""
+        self._streams.append(stream)
+        self._forks.append(fork)
+        self._summed.append((0, 0.0))
+        self.expect(len(self._samples))
+
+    def expect(self, n: int) -> None:
+        """Decide nothing that could be different with `n` answers in all; those not yet there count as open."""
+        n = max(n, len(self._streams))
+        del self._samples[n:]
+        unknown = 0.0 if "logprobs" in self._picking.pick.needs else math.nan  # no text is likelier
+        self._samples += [SampledAnswer(number, logprob=unknown) for number in range(len(self._samples), n)]
+
+    def drop(self, number: int) -> None:
+        """End an answer that is not wanted any more; it is not chosen, and does not vote."""
+        self._dropped.add(number)
+        self._samples[number] = replace(self._samples[number], is_whole=False)
+        self._leave((number,))
+
+    def weigh(self, number: int, weight: float) -> None:
+        """Let an answer stand for so many."""
+        self._samples[number] = replace(self._samples[number], weight=weight)
 
     @property
     def n_unnoted_checks(self) -> int:
@@ -75,8 +110,9 @@ class Judge:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of all answers so far."""
-        return sum(sample.n_tokens for sample in self._samples)
+        """Tokens of all answers so far, each counted once."""
+        n_tokens = sum(sample.n_tokens for sample in self._samples)
+        return n_tokens - sum(0 if fork is None else fork.n_tokens for fork in self._forks)
 
     def look(self, seconds: float, ended: Collection[int]) -> None:
         """Take into account what is new after so many seconds, and end the answers that are not needed any more.
@@ -89,17 +125,23 @@ class Judge:
         self._note_checks()
         self._note_likeness()
         picking = self._picking
-        is_spent = 0 < picking.most_tokens <= self.n_tokens or 0 < picking.most_s <= seconds
-        if is_spent:
+        self.is_spent = picking.budget.is_spent(self.n_tokens, seconds)
+        if self.is_spent:
+            self.expect(0)
             self._leave(sample.number for sample in still_open(self._samples))
         if self.awaits_checks and not still_open(self._samples):
             return
         verdict = picking.pick.verdict(self._samples, picking.rules)
         self._leave(verdict.leave)
         if verdict.chosen is not None:
-            reason = f"{verdict.reason}; the budget ended the others" if is_spent else verdict.reason
+            reason = verdict.reason
+            if self.is_spent and self._left:
+                reason += "; the budget ended the others"
+            if self.n_left_out:
+                reason += f"; the budget was too small for {self.n_left_out} more"
             votes = tuple(each.answer for each in self._samples)
-            self.choice = Choice(verdict.chosen, reason, votes, tuple(sorted(self._left)))
+            n = len(self._streams)
+            self.choice = Choice(verdict.chosen, reason, votes[:n], tuple(sorted(self._left)), tuple(self._forks))
 
     @property
     def awaits_checks(self) -> bool:
@@ -108,20 +150,20 @@ class Judge:
 
     def _leave(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            if self._streams[number].stats is None:
+            if number < len(self._streams) and self._streams[number].stats is None:
                 self._left.add(number)
                 self._streams[number].stop()
 
     def _seen(self, sample: SampledAnswer, ended: Collection[int]) -> SampledAnswer:
         """A sample as it is now."""
-        if sample.is_over:
+        if sample.is_over or sample.number >= len(self._streams):
             return sample
         stream = self._streams[sample.number]
         stats = stream.stats if sample.number in ended else None
         sample = replace(sample, n_tokens=stream.live.n_generated, logprob=self._logprob(sample.number))
         if stats is None:
             return sample
-        is_whole = stats.finish_reason == "stop"
+        is_whole = stats.finish_reason == "stop" and sample.number not in self._dropped
         answer = self._picking.form(stream.content) if is_whole else None
         sample = replace(
             sample, n_tokens=stats.n_generated, is_over=True, is_whole=is_whole, answer=answer, path=stream.tokens

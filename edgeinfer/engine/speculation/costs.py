@@ -126,6 +126,7 @@ class Costs:
         self._n_prompt = 0
         self.unit_s = 0.0
         """Seconds that a cost of 1 takes; 0 before the first pass."""
+        self._measured_s = 0.0
         self._n_corrections = 0
         self._n_since_single: dict[int, int] = {}
         """By number of texts, how many passes came since the last one of one token each;"""
@@ -141,7 +142,9 @@ class Costs:
         per_cached = {
             size: max(0.0, seconds / single - first[size]) / measured.depth for size, seconds in measured.deep.items()
         }
-        return cls(first, per_cached)
+        costs = cls(first, per_cached)
+        costs._measured_s = single
+        return costs
 
     @property
     def address(self) -> int:
@@ -159,6 +162,14 @@ class Costs:
     def seconds_after(self, n_cached: int) -> float:
         """Seconds of a one-token pass after so many cached tokens; 0 before the first pass."""
         return self.unit_s * float(self._first[1] + self._per_cached[1] * n_cached)
+
+    def seconds_together(self, n_texts: int, n_cached: float) -> float:
+        """Seconds of a pass of one token of each of so many texts, after so many cached tokens of each.
+
+        Before the first pass as measured when costs were; 0 if nothing is known.
+        """
+        unit_s, n_tokens = self.unit_s or self._measured_s, min(n_texts, MOST)
+        return unit_s * float(self._first[n_tokens] + self._per_cached[1] * n_texts * n_cached)
 
     @property
     def relative(self) -> list[float]:

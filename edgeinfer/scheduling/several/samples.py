@@ -28,6 +28,7 @@ class SampledAnswer:
     logprob   natural logarithm of the probability of its tokens; nan if unknown
     passed    whether it passed the check; None if it was not checked (yet)
     likeness  how like the other whole answers it is, on average; nan if unknown
+    weight    how many answers it stands for
     """
 
     number: int
@@ -39,6 +40,7 @@ class SampledAnswer:
     logprob: float = float("nan")
     passed: bool | None = None
     likeness: float = float("nan")
+    weight: float = 1.0
 
     @property
     def votes(self) -> bool:

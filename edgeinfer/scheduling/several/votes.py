@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from edgeinfer.scheduling.several.samples import SampledAnswer, Verdict, decided
 
 
-def one_each(_: SampledAnswer) -> float:
-    """The weight of a sample where all count alike."""
-    return 1.0
+def one_each(sample: SampledAnswer) -> float:
+    """The weight of a sample where all that it stands for count alike."""
+    return sample.weight
 
 
 def tally(

@@ -35,6 +35,7 @@ def verdict(samples: Sequence[SampledAnswer], rules: Rules) -> Verdict:
         return OPEN
     keeps = probable([sample.logprob for sample in counted])
     kept = [sample for sample, keep in zip(counted, keeps, strict=True) if keep]
+    most = max(sample.logprob for sample in kept)  # of those that count, so that not all weights are too small
     votes = tally(kept, probability)
     share = max(votes.values()) / math.fsum(votes.values())
     without = f", {len(counted) - len(kept)} improbable ones left out" if len(kept) < len(counted) else ""

@@ -112,7 +112,7 @@ class Served:
         """An answer is what it is alone."""
         other = self.alone(wanted)
         assert sequence.error is None
-        assert (sequence.tokens, sequence.text) == (other.tokens, other.text)
+        assert (sequence.tokens, sequence.output.text()) == (other.tokens, other.text)
         assert "".join(sequence.output.take_all()) == other.text
         assert sequence.stats is not None
         assert sequence.stats.finish_reason == other.stats.finish_reason

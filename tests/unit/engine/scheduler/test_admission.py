@@ -76,7 +76,7 @@ def test_a_preempted_stream_that_nobody_reads_takes_no_room_from_others(tokenize
     assert (idle.n_preempted, behind.n_preempted) == (1, 0)
     while served.driver.next_piece(idle) is not None:
         pass
-    assert idle.text == served.alone(left).text
+    assert idle.output.text() == served.alone(left).text
 
 
 def test_nobody_waits_for_a_prefix_that_a_stream_reads_that_nobody_asks(tokenizer: Tokenizer, tmp_path: Path) -> None:

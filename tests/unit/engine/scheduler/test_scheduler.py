@@ -180,7 +180,7 @@ def test_leaving_forgets_what_nobody_has_seen(tokenizer: Tokenizer) -> None:
     seen = "".join(served.driver.next_piece(sequence) or "" for _ in range(5))
     served.scheduler.leave(sequence)
     assert sequence.is_over
-    assert sequence.text == seen
+    assert sequence.output.text() == seen
     assert served.alone(wanted).text.startswith(seen)
     waiting = served.sequence(request([5], 5))
     served.scheduler.leave(waiting)  # it has not begun

@@ -149,7 +149,7 @@ def generate_script(
 ) -> TextStream:
     """A generation whose sampler is forced to say `script`."""
     generation = stream_of(cached, tokenizer, Request((3,), SamplingSettings(), len(script), stop))
-    generation._sequence._chooser._sampler = Scripted(script)
+    generation._sequence.chooser._sampler = Scripted(script)
     assert "".join(generation) == generation.text
     return generation
 
@@ -193,7 +193,7 @@ def test_a_stop_inside_a_character_leaves_nothing_of_it(
     script = tokenizer.encode("aé🦙b")
     n_tokens = len(tokenizer.encode("aé")) + n_bytes
     generation = stream_of(cached, tokenizer, request([3], len(script)))
-    generation._sequence._chooser._sampler = Stopping(script, n_tokens - 1, generation)
+    generation._sequence.chooser._sampler = Stopping(script, n_tokens - 1, generation)
     shown = list(generation)
     assert generation.stats is not None
     assert (generation.stats.finish_reason, len(generation.tokens)) == ("cancelled", n_tokens)

@@ -53,6 +53,17 @@ def test_beside_a_prompt_a_draft_costs_what_it_adds(n_texts: int, n_prompt: int)
     assert costs.curve.tolist() == pytest.approx([max(10, n) for n in range(MOST + 1)])
 
 
+def test_seconds_of_texts_side_by_side() -> None:
+    costs = Costs.of(MeasuredCosts({1: 2.0, 4: 3.0, 8: 4.0}, 500, {1: 3.0, 4: 6.0}))
+    assert costs.seconds_together(1, 0) == pytest.approx(2.0)  # as measured, before any pass
+    assert costs.seconds_together(4, 0) == pytest.approx(3.0)
+    assert costs.seconds_together(4, 500) == pytest.approx(3.0 + 4 * 1.0)  # each reads what it has cached
+    costs.move(0)
+    costs.observe(1, 4.0)
+    assert costs.seconds_together(4, 0) == pytest.approx(6.0)  # the machine is half as fast now
+    assert Costs({}).seconds_together(8, 100) == 0.0
+
+
 def test_passes_that_take_longer_than_they_should_become_dearer() -> None:
     costs = Costs({4: 1.2, 8: 1.4})
     for _ in range(400):
