@@ -117,7 +117,7 @@ def print_outlined(outlined: Outlined, *, quiet: bool, progress: ProgressLine) -
         for piece in outlined:
             progress.clear()
             if printer is None:
-                printer = _Printer(outlined.ordinary or outlined.parts[0])
+                printer = _Printer(outlined.streams[-1])
             if not quiet:
                 printer.push(piece)
     progress.clear()

@@ -138,6 +138,7 @@ def outlined_record(llm: LLM, outlined: Outlined, settings: Settings, read: Answ
         "tokens": [token for part in parts for token in part.tokens],
         "n_prompt": sum(stats.n_prompt for stats in every),
         "n_cached": sum(stats.n_cached for stats in every),
+        "n_from_disk": sum(stats.n_from_disk for stats in every),
         "n_generated": outlined.n_generated,
         "finish_reason": next(end for end in ("cancelled", "length", "stop") if end in ends),
         "truncated": any(stats.truncated for stats in every),

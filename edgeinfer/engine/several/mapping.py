@@ -24,8 +24,9 @@ MOST_NAMED = 3
 class Mapped(SideBySide):
     """The answers to one instruction for many items. Iterate over it once, with `for` or `async for`, to write them.
 
-    Numbers in pieces are those of items, from 0 on. An item without text is not asked: its answer is empty. An item
-    whose request is refused, or whose answer fails by itself, has an error in its place; the others go on.
+    Numbers in pieces are those of items, from 0 on; pieces have thoughts, if there are any, `texts` have not. An item
+    without text is not asked: its answer is empty. An item whose request is refused, or whose answer fails by itself,
+    has an error in its place; the others go on.
     """
 
     def __init__(
@@ -35,8 +36,7 @@ class Mapped(SideBySide):
 
         Writes nothing before the first piece is requested.
         """
-        self._begun: list[ScheduledSequence] = []
-        super().__init__(self._begun, driver)
+        super().__init__((), driver)
         self.items = tuple(items)
         self._begin, self._n_parallel = begun, n_parallel
         self._places: list[int] = []
@@ -44,7 +44,7 @@ class Mapped(SideBySide):
         self._streams: dict[int, TextStream] = {}
         self._answer_of: dict[int, int] = {}
         self._errors: dict[int, Exception] = {}
-        self._n_taken, self._is_stopped = 0, False
+        self._n_taken = 0
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -64,7 +64,12 @@ class Mapped(SideBySide):
     @property
     def stats(self) -> tuple[Stats | None, ...]:
         """Statistics of the answers, in order of the items; None for those that are not done, or have none."""
-        return tuple(self._streams[n].stats if n in self._streams else None for n in range(len(self.items)))
+        return tuple(self.stats_of(number) for number in range(len(self.items)))
+
+    def stats_of(self, number: int) -> Stats | None:
+        """Statistics of the answer of an item; None until it is done, and if there is none."""
+        stream = self._streams.get(number)
+        return None if stream is None else stream.stats
 
     def stream(self, number: int) -> TextStream | None:
         """The answer of an item, to look at and not to iterate over; None if it has not begun, or has none."""
@@ -87,17 +92,12 @@ class Mapped(SideBySide):
             raise EdgeInferError(failures_text(self._errors, len(self.items)))
         return self.texts
 
-    def stop(self) -> None:
-        """End the running answers within one step, and begin no others; may be called from any thread."""
-        self._is_stopped = True
-        super().stop()
-
     @property
     def _has_room(self) -> bool:
         """Whether another answer may begin now."""
         if self._is_stopped or self._n_taken == len(self.items):
             return False
-        return len(self._begun) - len(self._told_over) < self._n_parallel
+        return len(self._sequences) - len(self._told_over) < self._n_parallel
 
     def _has_news(self) -> bool:
         return super()._has_news() or self._has_room
@@ -129,24 +129,10 @@ class Mapped(SideBySide):
                     self._driver.scheduler.pool.check_open()
                     self._errors[number] = reason
                 else:
-                    self._enter(number, sequence)
+                    self._answer_of[number] = len(self._places)
+                    self._places.append(number)
+                    self._streams[number] = self._add(sequence)
             self._n_taken += 1
-
-    def _enter(self, number: int, sequence: ScheduledSequence) -> None:
-        """Let an answer run, in the thread that drives the others."""
-        stream = TextStream(sequence, self._driver)
-        self._streams[number] = stream
-        self._answer_of[number] = len(self._places)
-        self._places.append(number)
-        self.answers = (*self.answers, stream)
-        self._begun.append(sequence)
-        if self._loop is not None:
-            self._driver.drive(sequence, self._wake)
-        else:
-            sequence.is_driven, sequence.notify = True, self._waiter.wake
-            self._driver.scheduler.enter(sequence)
-        if self._is_stopped:  # by another thread, meanwhile
-            sequence.stop()
 
 
 def failures_text(errors: Mapping[int, Exception], n_items: int) -> str:

@@ -27,7 +27,7 @@ LABEL = "its parts were written side by side and do not see one another"
 
 @dataclass(frozen=True, slots=True)
 class OutlineSteps:
-    """What begins each step. `parts` raises EdgeInferError if they cannot be asked for."""
+    """What begins each step. `outline` and `parts` raise EdgeInferError if they cannot be asked for."""
 
     outline: Callable[[], TextStream]
     parts: Callable[[Outline], Mapped]
@@ -38,7 +38,8 @@ class Outlined:
     """An answer by its outline. Iterate over it once, with `for` or `async for`, to write it: pieces of its text.
 
     `outline`: the points, once they are known. `fallback`: why there is one ordinary answer instead; "" if there is
-    none. `stop()` may be called from any thread.
+    none. `stop()` may be called from any thread: the text ends with the part that is being read; what others have by
+    then is in `parts`.
     """
 
     def __init__(self, steps: OutlineSteps, suiting: Suiting) -> None:
@@ -171,7 +172,11 @@ class Outlined:
     def _begin_outline(self) -> TextStream | None:
         if self.fallback or self._is_stopped:
             return None
-        self.outline_stream = self._steps.outline()
+        try:
+            self.outline_stream = self._steps.outline()
+        except EdgeInferError as reason:
+            self.fallback = f"its outline cannot be asked for: {reason}"
+            return None
         self._stop_again()
         return self.outline_stream
 
@@ -220,7 +225,12 @@ class Outlined:
             stream = mapped.stream(number)
             return "" if stream is None else stream.text
 
-        return ReadingOrder(heads, BETWEEN_PARTS, text_of, mapped.is_over)
+        def is_over(number: int) -> bool:
+            stats = mapped.stats_of(number)
+            cut = stats is None or stats.finish_reason == "cancelled"
+            return mapped.is_over(number) and not (self._is_stopped and cut)  # what is stopped goes no further
+
+        return ReadingOrder(heads, BETWEEN_PARTS, text_of, is_over)
 
     def _check(self, mapped: Mapped) -> None:
         """Raise an error if parts are missing that nobody stopped."""

@@ -34,7 +34,7 @@ _ASK = (
     "Each point is 3 to 5 words, not a sentence."
 )
 _POINT = re.compile(r"^(?: {0,3})(\d{1,3})[.):](?!\d)[ \t]*(.*)$")
-_EDGES = " \t*_`#.:;,!-–—"
+_EDGES = " \t\r\f\v*_`#.:;,!-–—"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def point_stops(outline: Outline) -> tuple[str, ...]:
 
 def read_outline(text: str, *, is_whole: bool = True) -> Outline | NoOutline:
     """The points of an outline. Lines without a number are no points. `is_whole`: the model has ended it itself."""
-    points = _points(text.splitlines())
+    points = _points(text.split("\n"))
     if isinstance(points, NoOutline):
         return points
     if not is_whole:
@@ -107,7 +107,7 @@ def read_outline(text: str, *, is_whole: bool = True) -> Outline | NoOutline:
 
 def is_lost(text: str) -> bool:
     """Whether what was written of an outline cannot become one any more."""
-    return isinstance(_points(text.splitlines()[:-1]), NoOutline)
+    return isinstance(_points(text.split("\n")[:-1]), NoOutline)
 
 
 def _points(lines: Sequence[str]) -> list[str] | NoOutline:

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
+from edgeinfer.engine.requests.told_chat import Known
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
@@ -31,6 +32,8 @@ OUTLINE_TOKENS = 200
 """Most tokens of an outline."""
 FORMS = ("schema", "grammar", "regex", "tools")
 """Options with which an answer cannot be written in parts."""
+OF_PARTS = ("stop", "logit_bias", "ignore_eos", "logprobs", "scored_from")
+"""Options that say nothing to an outline."""
 
 
 class PartsAsker:
@@ -40,6 +43,7 @@ class PartsAsker:
     _driver: StepDriver
     _tokenizer: Tokenizer
     prompts: Prompts
+    _known: Known
     _opened_drafts: Callable[[], SessionDrafts | None]
 
     def map(
@@ -87,15 +91,15 @@ class PartsAsker:
     ) -> Outlined:
         """Answer a question, or the last message of a conversation, by its outline: points first, then their texts.
 
-        The parts are written side by side and do not see one another, which is quicker and reads as a list. A question
-        that does not suit that (`suiting.suiting_of`), or whose outline is malformed, gets one ordinary answer, and
-        `fallback` says why. `always`: an outline is asked for whatever the question. `constrained`: a regular
-        expression gives the outline its form (needs the extra `schema`). Options are those of each part, and of the
-        ordinary answer. Raises as `chat`.
+        The parts are written side by side and do not see one another. A question that does not suit that
+        (`suiting.suiting_of`), or whose outline is malformed, gets one ordinary answer, and `fallback` says why.
+        `always`: an outline is asked for whatever the question. `constrained`: a regular expression gives the outline
+        its form (needs the extra `schema`). Options are those of each part, and of the ordinary answer. Raises as
+        `chat`.
         """
         self._pool.check_open()
         messages: Messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        ordinary = self.prompts.chat(messages, options)
+        ordinary = self.prompts.chat(messages, options, self._known)
         question = _question(messages)
         suiting = _suiting(question, options)
         if always and question and not _form(options):
@@ -112,7 +116,8 @@ class PartsAsker:
         self, before: Messages, question: str, options: Options, priority: Priority, *, constrained: bool
     ) -> TextStream:
         """Begin an outline."""
-        own: Options = {**options, "max_tokens": OUTLINE_TOKENS, "stop": ("\n\n\n",)}
+        kept = {name: value for name, value in options.items() if name not in OF_PARTS}
+        own: Options = {**kept, "max_tokens": OUTLINE_TOKENS}  # type: ignore[typeddict-item]
         if constrained:
             own["regex"] = outline_regex()
         request = self.prompts.chat([*before, *outline_turns(question)], own)
@@ -122,7 +127,7 @@ class PartsAsker:
         self, before: Messages, question: str, options: Options, priority: Priority, outline: Outline
     ) -> Mapped:
         """Begin the points of an outline. Raises ContextOverflow if they do not fit."""
-        stop = options.get("stop", ())
+        stop = options.get("stop") or self.prompts.stops
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         requests: list[Request] = []
         for number in range(1, len(outline.points) + 1):
