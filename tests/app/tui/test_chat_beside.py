@@ -41,10 +41,15 @@ def notices(app: ChatApp) -> list[str]:
     return [notice.message for notice in app._notifications]
 
 
-def texts(app: ChatApp, pilot: Pilot[int]) -> str:
+def texts(app: ChatApp) -> str:
     """What the transcript shows."""
     transcript = app.chat_screen.transcript
     return "\n".join(transcript.render_line(y).text for y in range(transcript.size.height))
+
+
+async def shows(app: ChatApp, pilot: Pilot[int], words: str) -> None:
+    """Wait until the transcript shows some words."""
+    await wait_until(pilot, lambda: words in texts(app))
 
 
 async def test_one_of_several_answers_is_kept_and_the_others_are_its_siblings(make: Make) -> None:
@@ -61,9 +66,8 @@ async def test_one_of_several_answers_is_kept_and_the_others_are_its_siblings(ma
         assert beside is not None
         assert (beside.count, beside.number, beside.kept, beside.is_kept) == (4, 2, 2, True)
         assert "42" in beside.reason
-        shown = texts(app, pilot)
-        assert f"answer 2 of 4 kept: {beside.reason}" in shown
-        assert "✓ 2 says 42 · kept" in shown
+        await shows(app, pilot, f"answer 2 of 4 kept: {beside.reason}")
+        await shows(app, pilot, "✓ 2 says 42 · kept")
         _, siblings = app.chat_screen.chat.tree.siblings(last(app).number)
         assert [each.text for each in siblings][1] == SUMS[1]
         assert all(each.beside is not None and each.beside.kept == 2 for each in siblings)
@@ -78,9 +82,9 @@ async def test_they_stand_side_by_side_on_a_wide_terminal(make: Make) -> None:
         script.step(6)
         await wait_until(pilot, lambda: "think" in columns(app).columns[0].source)
         await wait_until(pilot, lambda: app.chat_screen.transcript.is_drawn)
-        row = next(line for line in texts(app, pilot).splitlines() if "I think" in line)
+        row = next(line for line in texts(app).splitlines() if "I think" in line)
         assert all(words in row for words in ("I think", "It is", "So", "It")), row
-        assert "1 · writing · 2 tokens" in texts(app, pilot)
+        await shows(app, pilot, "1 · writing · 2 tokens")
         script.go()
         await quiet(app, pilot)
 
@@ -93,14 +97,13 @@ async def test_on_a_narrow_terminal_one_is_shown_and_keys_show_the_others(make: 
         await say(pilot, ASK)
         script.step(8)
         await wait_until(pilot, lambda: "must" in columns(app).columns[3].source)
-        shown = texts(app, pilot)
-        assert "▸ 1 · writing · 2 tokens" in shown
-        assert "I think" in shown
-        assert "So the" not in shown
+        await shows(app, pilot, "▸ 1 · writing · 2 tokens")
+        await shows(app, pilot, "I think")
+        assert "So the" not in texts(app)
         await pilot.press("alt+right")
         await pilot.press("alt+right")
-        await wait_until(pilot, lambda: "So the" in texts(app, pilot))
-        assert "I think" not in texts(app, pilot)
+        await shows(app, pilot, "So the")
+        assert "I think" not in texts(app)
         assert app.chat_screen.writing is not None
         script.go()
         await quiet(app, pilot)
@@ -129,7 +132,7 @@ async def test_another_pick(make: Make) -> None:
         first = siblings[0].beside
         assert first is not None
         assert first.early
-        assert "not needed" in texts(app, pilot)
+        await shows(app, pilot, "not needed")
 
 
 async def test_the_siblings_are_reached_with_the_usual_keys_and_the_chat_goes_on_from_any(make: Make) -> None:
@@ -140,7 +143,7 @@ async def test_the_siblings_are_reached_with_the_usual_keys_and_the_chat_goes_on
         await quiet(app, pilot)
         await pilot.press("alt+left")
         await wait_until(pilot, lambda: branch(app)[-1] == ("assistant", SUMS[0]))
-        assert "answer 1 of 4; answer 2 was kept: " in texts(app, pilot)
+        await shows(app, pilot, "answer 1 of 4; answer 2 was kept: ")
         await say(pilot, "And then?")
         await quiet(app, pilot)
         assert [message.text for message in script.asked[-1]] == ["What is 40 + 2?", SUMS[0], "And then?"]
@@ -157,7 +160,7 @@ async def test_the_next_question_follows_the_answer_that_is_kept(make: Make) -> 
         await quiet(app, pilot)
         assert [message.text for message in script.asked[-1]] == ["What is 40 + 2?", SUMS[1], "And then?"]
         assert not any(isinstance(entry, AnswerColumns) for entry in app.chat_screen.transcript.entries)
-        assert "‹ 2/4 ›" in texts(app, pilot)
+        await shows(app, pilot, "‹ 2/4 ›")
 
 
 async def test_the_tree_shows_which_is_kept_and_why(make: Make) -> None:
@@ -183,8 +186,8 @@ async def test_the_choice_is_there_when_the_chat_is_opened_again(make: Make) -> 
         assert number is not None
         await pilot.press("ctrl+n")
         await app.chat_screen.open_chat(number)
-        await wait_until(pilot, lambda: "answer 2 of 4 kept: " in texts(app, pilot))
-        assert "‹ 2/4 ›" in texts(app, pilot)
+        await shows(app, pilot, "answer 2 of 4 kept: ")
+        await shows(app, pilot, "‹ 2/4 ›")
         assert branch(app)[-1] == ("assistant", SUMS[1])
 
 
@@ -238,7 +241,7 @@ async def test_an_error_in_one_ends_them_and_keeps_their_texts(make: Make) -> No
             ("five ", "failed"),
         ]
         assert any("the device broke down" in notice for notice in notices(app))
-        assert "none was chosen" in texts(app, pilot)
+        await shows(app, pilot, "none was chosen")
         await say(pilot, "Go on")
         await quiet(app, pilot)
         assert branch(app)[-1] == ("assistant", "Again.")
@@ -299,7 +302,7 @@ async def test_parts_come_in_order_and_are_said_not_to_see_one_another(make: Mak
             ["Be brief.", f"Translate to French:\n\n{item}"] for item in ("the dog", "the black cat", "the cow")
         ]
         assert last(app).beside == WrittenBeside(3)
-        assert "3 parts, which did not see one another" in texts(app, pilot)
+        await shows(app, pilot, "3 parts, which did not see one another")
 
 
 async def test_parts_of_a_file(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +328,7 @@ async def test_parts_that_are_stopped_keep_what_they_have(make: Make) -> None:
         await say(pilot, "/map Count\nfrom one\nfrom four")
         script.step(3)
         await wait_until(pilot, lambda: "two" in app.chat_screen.transcript.last_answer.source)
-        assert "0 of 2 parts are written" in texts(app, pilot)
+        await shows(app, pilot, "0 of 2 parts are written")
         await pilot.press("ctrl+c")
         await quiet(app, pilot)
         assert branch(app)[-1] == ("assistant", "**1. from one**\n\none two\n\n**2. from four**\n\nfour")
