@@ -163,6 +163,36 @@ async def test_the_next_question_follows_the_answer_that_is_kept(make: Make) -> 
         await shows(app, pilot, "‹ 2/4 ›")
 
 
+async def test_the_answer_that_is_kept_is_continued_and_copied(make: Make) -> None:
+    script = Script(*SUMS, "Exactly.")
+    app = make(script)
+    async with app.run_test(size=WIDE) as pilot:
+        await say(pilot, ASK)
+        await quiet(app, pilot)
+        assert app.chat_screen.transcript.last_answer.source == SUMS[1]
+        await say(pilot, "/continue")
+        await quiet(app, pilot)
+        assert branch(app)[-1] == ("assistant", f"{SUMS[1]}Exactly.")
+        await shows(app, pilot, "42.Exactly.")
+        await shows(app, pilot, "answer 2 of 4 kept: ")
+
+
+async def test_what_is_asked_meanwhile_waits(make: Make) -> None:
+    script = Script(*SUMS, "More.")
+    script.hold()
+    app = make(script)
+    async with app.run_test(size=WIDE) as pilot:
+        await say(pilot, ASK)
+        await wait_until(pilot, lambda: len(script.asked) == 4)
+        await say(pilot, "And then?")
+        await wait_until(pilot, lambda: app.chat_screen.prompted)
+        await say(pilot, "/several 2 Too soon?")
+        await wait_until(pilot, lambda: any("an answer is being written" in notice for notice in notices(app)))
+        script.go()
+        await quiet(app, pilot)
+        assert [text for _, text in branch(app)] == ["What is 40 + 2?", SUMS[1], "And then?", "More."]
+
+
 async def test_the_tree_shows_which_is_kept_and_why(make: Make) -> None:
     app = make(Script(*SUMS))
     async with app.run_test(size=WIDE) as pilot:

@@ -155,17 +155,21 @@ class AnsweringActions(ShowingActions, Queueing):
         self.tell_all(event.notices)
         self.show_figures(event.figures)
         self.look_at_context()
-        if self.prompted and event.state in ("whole", "cut"):
-            await self.ask_next()
-        elif self.prompted:
-            self.show_prompted()
-            self.tell("what waits is not sent by itself now: Enter in an empty line sends it, Up takes it back")
+        await self.go_on(is_whole=event.state in ("whole", "cut"))
 
     async def on_composer_go_on(self, event: Composer.GoOn) -> None:
         """Send the next queued question, unless an answer is being generated."""
         event.stop()
         if self.writing is None and self.prompted:
             await self.ask_next()
+
+    async def go_on(self, *, is_whole: bool) -> None:
+        """Send the next queued question, unless the answer before it was stopped or failed."""
+        if self.prompted and is_whole:
+            await self.ask_next()
+        elif self.prompted:
+            self.show_prompted()
+            self.tell("what waits is not sent by itself now: Enter in an empty line sends it, Up takes it back")
 
     async def ask_next(self) -> None:
         """Send the first queued question."""

@@ -175,10 +175,7 @@ class BesideActions(Branching):
         self.tell_all(event.notices)
         self.show_figures(figures)
         self.look_at_context()
-        if self.prompted and all(end.state in ("whole", "cut") or end.early for end in event.ends):
-            await self.ask_next()
-        elif self.prompted:
-            self.show_prompted()
+        await self.go_on(is_whole=all(end.state in ("whole", "cut") or end.early for end in event.ends))
 
     def _end_several(self, writing: Writing, event: BesideAnswered) -> Figures | None:
         """Save several answers, show the one that is kept. Returns its figures."""
@@ -233,9 +230,18 @@ class BesideActions(Branching):
 
     async def ask(self, prompted: Prompted) -> None:
         """Ask a question: answers side by side before it give way to the one that is kept."""
+        await self._show_kept()
+        await super().ask(prompted)
+
+    async def write(self, answer: KeptMessage, before: str) -> None:
+        """Write an answer, or go on with it: of answers side by side, with the one that is kept."""
+        await self._show_kept()
+        await super().write(answer, before)
+
+    async def _show_kept(self) -> None:
+        """Show the branch in place of answers side by side, if any are shown."""
         if any(isinstance(entry, AnswerColumns) for entry in self.transcript.entries):
             await self.show_branch()
-        await super().ask(prompted)
 
     async def step_branch(self, by: int) -> None:
         """Show another branch; of answers side by side, another column."""
