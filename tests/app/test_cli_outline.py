@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,3 +125,33 @@ def test_what_does_not_go_together_is_told(
 ) -> None:
     code, out, err = run(capsys, "run", "--outline", QUESTION, *words, *model)
     assert (code, out, reason in err) == (1, "", True), err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of Windows are others")
+@pytest.mark.parametrize("extra", [(), ("--json",)])
+def test_an_interrupt_keeps_what_is_written(home: Path, large_model: Path, extra: tuple[str, ...]) -> None:
+    words = ["run", "--outline", "Hello", "-m", str(large_model), "--device", "cpu", "--stats", "--ctx", "2000", *extra]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "bufsize": 0}
+    command = [sys.executable, "-c", INTERRUPTED, *words]
+    with subprocess.Popen(command, env=dict(os.environ), **pipes) as running:
+        out, err = running.communicate(timeout=120)
+    assert running.returncode == 130, err
+    assert b"interrupted" in err
+    assert out
+    if extra:
+        assert json.loads(out)["finish_reason"] == "cancelled"
+
+
+INTERRUPTED = """
+import os, signal
+from edgeinfer.engine.several.outlined import Outlined
+noted, seen = Outlined._noted, []
+def interrupting(self, text):
+    seen.append(text)
+    if len(seen) == 5:
+        os.kill(os.getpid(), signal.SIGINT)
+    return noted(self, text)
+Outlined._noted = interrupting
+from edgeinfer.__main__ import main
+main()
+"""

@@ -62,6 +62,18 @@ def test_prompts_are_told_in_openais_form(server: Running) -> None:
     assert (found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]) == (n_tokens, 0)
 
 
+def test_openais_client_reads_a_scored_text(server: Running) -> None:
+    asked = {"model": "tiny", "echo": True, "logprobs": 2, "max_tokens": 0, "temperature": 0}
+    found = server.client().completions.create(prompt=TEXTS, **asked)
+    assert [choice.text for choice in found.choices] == TEXTS
+    for choice, text in zip(found.choices, TEXTS, strict=True):
+        scored = server.llm.logprobs(text)
+        assert choice.logprobs.token_logprobs == [None, *(each.logprob for each in scored.logprobs)]
+        assert len(choice.logprobs.top_logprobs) == len(choice.logprobs.tokens) == len(server.llm.tokenize(text))
+        assert sum(choice.logprobs.token_logprobs[1:]) == pytest.approx(scored.logprob)
+    assert found.usage.completion_tokens == 0
+
+
 @pytest.mark.parametrize("n_tokens", [0, 1, 6])
 def test_streams_and_whole_answers_tell_the_same(server: Running, n_tokens: int) -> None:
     body = {"prompt": TEXTS, "max_tokens": n_tokens}

@@ -82,6 +82,8 @@ def way_text(outlined: Outlined) -> str:
     """Which way was taken, and why."""
     from edgeinfer.engine.several.outlined import LABEL
 
+    if not outlined.fallback and outlined.outline is None:
+        return "interrupted before there was an outline"
     if outlined.fallback:
         return f"one ordinary answer, not by an outline: {outlined.fallback}"
     return f"an answer by its outline ({outlined.suiting.reason}): {LABEL}"
@@ -171,9 +173,9 @@ def _way_record(outlined: Outlined) -> dict[str, Any]:
         if part.stats is not None
     ]
     return {
-        "taken": not outlined.fallback,
+        "taken": outlined.outline is not None,
         "reason": outlined.fallback or outlined.suiting.reason,
-        "parts_see_one_another": None if outlined.fallback else False,
+        "parts_see_one_another": None if outlined.outline is None else False,
         "points": list(points),
         "parts": parts,
         "seconds": outlined.seconds,

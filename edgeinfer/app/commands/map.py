@@ -31,7 +31,11 @@ def map_lines(
     ] = None,
     file: Annotated[
         Path,
-        typer.Argument(metavar="[FILE]", help="The lines; - reads standard input (default).", show_default=False),
+        typer.Argument(
+            metavar="FILE",
+            help="One item a line, answered by a line each, in order; blank lines stay. Default: standard input.",
+            show_default=False,
+        ),
     ] = Path("-"),
     parallel: Annotated[
         int, typer.Option("--parallel", metavar="N", help="Maximum number of lines at the same time.", min=1)

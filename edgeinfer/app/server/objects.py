@@ -85,9 +85,10 @@ def tool_call_records(calls: Sequence[ToolCall], first: int = 0, *, is_chunk: bo
     ]
 
 
-def usage_record(stats: Sequence[Stats]) -> Record:
-    """The usage of a request: its prompt counted once, plus all its choices."""
-    n_prompt, n_generated = stats[0].n_prompt, sum(choice.n_generated for choice in stats)
+def usage_record(stats: Sequence[Stats], n_written: int | None = None) -> Record:
+    """The usage of a request: its prompt counted once, plus all its choices, or `n_written` tokens."""
+    n_prompt = stats[0].n_prompt
+    n_generated = sum(choice.n_generated for choice in stats) if n_written is None else n_written
     return {
         "prompt_tokens": n_prompt,
         "completion_tokens": n_generated,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
 
 MOST_STOPS = 32
-MOST_CHOICES = 16
+MOST_CHOICES = 128
 MOST_ADAPTERS = 1000
 
 Text = Annotated[str, Field(max_length=16 << 20)]

@@ -177,6 +177,7 @@ class ResponseRequest(Sampling, ThoughtControl):
     include: list[str] | None = None
     truncation: Literal["auto", "disabled"] | None = None
     prompt: str | dict[str, Any] | None = None
+    edgeinfer: dict[str, Any] | None = None
 
     @property
     def known_tools(self) -> list[FlatTool]:
@@ -218,6 +219,8 @@ class ResponseRequest(Sampling, ThoughtControl):
             raise unsupported("this server keeps no prompts: send instructions and input", "prompt")
         if self.n is not None and self.n > 1:
             raise APIError(400, "n: a response is one answer", param="n")
+        if self.edgeinfer is not None:
+            raise unsupported("several answers of which one is kept are for /v1/chat/completions", "edgeinfer")
         if self.top_logprobs or LOGPROBS in (self.include or ()):
             raise unsupported("logprobs are supported in /v1/chat/completions only", "top_logprobs")
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]

@@ -57,7 +57,7 @@ class Outlined:
         self.text = ""
         """The text so far, in reading order; of an ordinary answer with thoughts, if there are any."""
         self.seconds = 0.0
-        """From the first piece requested to the last one."""
+        """From the first piece requested to the end."""
         self.first_s: float | None = None
         """Seconds until the first piece; None before."""
         self._began_s, self._is_stopped = 0.0, False
@@ -135,6 +135,7 @@ class Outlined:
                 for piece in ordinary:
                     yield from self._noted(piece)
         finally:
+            self.seconds = time.monotonic() - self._began_s
             self.stop()
 
     async def __aiter__(self) -> AsyncIterator[str]:
@@ -158,6 +159,7 @@ class Outlined:
                     for text in self._noted(piece):
                         yield text
         finally:
+            self.seconds = time.monotonic() - self._began_s
             self.stop()
 
     def _noted(self, text: str) -> tuple[str, ...]:

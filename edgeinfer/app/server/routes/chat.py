@@ -26,9 +26,17 @@ from edgeinfer.app.server.objects import (
     usage_record,
 )
 from edgeinfer.app.server.requests import ChatRequest, chat_options, seeded
-from edgeinfer.app.server.several_choices import SeveralAnswers, SeveralChatRequest, WrittenTogether
+from edgeinfer.app.server.several_choices import SeveralAnswers, SeveralChatRequest, WrittenTogether, told_later
 from edgeinfer.app.server.state import ServerState, server_state
-from edgeinfer.app.server.streaming import ChunkWriter, ContentReader, event, read_all, side_by_side, streaming
+from edgeinfer.app.server.streaming import (
+    EVERY_S,
+    ChunkWriter,
+    ContentReader,
+    event,
+    read_all,
+    side_by_side,
+    streaming,
+)
 from edgeinfer.app.several_record import several_record
 
 if TYPE_CHECKING:
@@ -74,8 +82,7 @@ async def chat_answered(body: ChatRequest, request: Request) -> Response:
 
 async def _one_of_several(body: SeveralChatRequest, wanted: SeveralAnswers, request: Request) -> Response:
     """Write several answers and tell the one that is kept, with what is said of all. Raises APIError."""
-    if (body.n or 1) > 1:
-        raise APIError(400, "with edgeinfer.answers one of them is told: leave n out", param="n")
+    body.check_several()
     state, media = server_state(request), first_media(body.messages)
     async with AsyncExitStack() as held:
         model = await held.enter_async_context(state.model(body.model, wanted.answers, request, media))
@@ -87,10 +94,11 @@ async def _one_of_several(body: SeveralChatRequest, wanted: SeveralAnswers, requ
         several = await state.begun(begun, request, media)
         envelope = Envelope("chat.completion", model.name, model.llm.info.fingerprint[:16])
         if body.stream:
-            return streaming(_kept_events(body, wanted, model, several, envelope, state), held.pop_all().aclose)
+            return streaming(_several_events(body, wanted, model, several, envelope, state), held.pop_all().aclose)
         await read_all([WrittenTogether(several)], request)
         kept, stats = _kept(several), state.answered(model, several.answers, body.id_slot, body.lora)
-        told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0]), **notices_record(stats)}
+        usage = usage_record(stats, several.n_generated)
+        told: Record = {"usage": usage, "timings": timings_record(stats[0]), **notices_record(stats)}
         told["edgeinfer"] = several_record(several, wanted.pick)
         return JSONResponse(envelope.record([_choice(0, kept, body, model)], **told))
 
@@ -101,7 +109,7 @@ def _kept(several: Several) -> TextStream:
     return several.chosen
 
 
-async def _kept_events(
+async def _several_events(
     body: ChatRequest,
     wanted: SeveralAnswers,
     model: PooledModel,
@@ -109,23 +117,34 @@ async def _kept_events(
     envelope: Envelope,
     state: ServerState,
 ) -> AsyncIterator[bytes]:
-    """Yield the role, then the answer that is kept once it is known, then what is said of all, and the usage."""
-    writer = ChunkWriter(body, envelope)
-    yield writer.chunk(0, {"delta": {"role": "assistant", "content": ""}})
-    try:
-        async for _ in several:
-            pass
-    finally:
-        several.stop()
+    """Yield the answer that is kept once it is known, or all as they are written; then what is said of all, the usage.
+
+    Answers that are streamed are told as `n` of them are.
+    """
+    writer, together, choices = ChunkWriter(body, envelope), WrittenTogether(several), list[_ChatChunks]()
+
+    def begun(answers: Sequence[TextStream]) -> Iterator[bytes]:
+        for answer in answers[len(choices) :]:
+            choices.append(_ChatChunks(told_later(answer), len(choices), writer, body, model))
+            yield choices[-1].begin()
+
+    for chunk in begun(several.answers if wanted.stream_all else several.answers[:1]):
+        yield chunk
+    async for number, text in together.parts(EVERY_S):
+        if wanted.stream_all:
+            for chunk in (*begun(several.answers), *choices[number].more(text)):
+                yield chunk
     kept, stats = _kept(several), state.answered(model, several.answers, body.id_slot, body.lora)
-    chunks = _ChatChunks(FollowedStream(lambda progress: kept, None), 0, writer, body, model)
-    for chunk in chunks.more(kept.text):
-        yield chunk
     assert kept.stats is not None
-    for chunk in chunks.end(kept.stats):
+    if not wanted.stream_all:
+        choices = [_ChatChunks(told_later(kept), 0, writer, body, model)]
+    for chunk in begun(several.answers) if wanted.stream_all else choices[0].more(kept.text):
         yield chunk
+    for choice, ended in zip(choices, stats if wanted.stream_all else [kept.stats], strict=True):
+        for chunk in choice.end(ended):
+            yield chunk
     yield event(envelope.record([], is_chunk=True, edgeinfer=several_record(several, wanted.pick)))
-    yield writer.end(usage_record(stats), kept.stats)
+    yield writer.end(usage_record(stats, several.n_generated), kept.stats)
 
 
 @ROUTER.post("/v1/chat/completions/input_tokens", responses=ERROR_RESPONSES)
@@ -174,9 +193,13 @@ def _choice(number: int, stream: TextStream, body: ChatRequest, model: PooledMod
     return {
         "index": number,
         "message": message,
-        "logprobs": _logprobs_record(logprobs, body, model) if logprobs else None,
+        "logprobs": _logprobs_record(logprobs, body, model) if logprobs and _asks_logprobs(body) else None,
         "finish_reason": finish_reason(stream.stats, len(reader.calls)),
     }
+
+
+def _asks_logprobs(body: ChatRequest) -> bool:
+    return bool(body.logprobs or body.n_probs)
 
 
 def _logprobs_record(logprobs: Sequence[TokenLogprobs], body: ChatRequest, model: PooledModel) -> Record:
@@ -225,6 +248,8 @@ class _ChatChunks:
 
     def _logprobs(self) -> Record | None:
         """The log probabilities that have not been sent yet."""
+        if not _asks_logprobs(self._body):  # a pick may need them
+            return None
         new = self._stream.logprobs[self._n_logprobs :]
         self._n_logprobs += len(new)
         return _logprobs_record(new, self._body, self._model) if new else None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -24,7 +24,7 @@ from edgeinfer.app.server.objects import (
     timings_record,
     usage_record,
 )
-from edgeinfer.app.server.requests import MOST_CHOICES, Limit, Sampling, Text, options_of, seeded
+from edgeinfer.app.server.requests import Limit, Sampling, Text, options_of, seeded
 from edgeinfer.app.server.state import ServerState, server_state
 from edgeinfer.app.server.streaming import ChunkWriter, read_all, side_by_side, streaming
 from edgeinfer.app.server.text_logprobs import joined, prompt_logprobs, text_logprobs
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 ROUTER = APIRouter(tags=["answers"])
 
 MOST_PROMPTS = 64
+MOST_BEST_OF = 20
+"""OpenAI's limit."""
 DEFAULT_TOKENS = 16
 """OpenAI's default for max_tokens."""
 Prompt = str | list[int]
@@ -51,7 +53,8 @@ class CompletionRequest(Sampling):
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: bool | None = None
     suffix: str | None = None
-    best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=MOST_BEST_OF)] | None = None
+    edgeinfer: dict[str, Any] | None = None
 
     @property
     def n_written(self) -> int:
@@ -91,6 +94,9 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
 
 def _check(body: CompletionRequest, n: int) -> None:
     """Raises APIError for options that edgeinfer does not support."""
+    if body.edgeinfer is not None:
+        message = "several answers of which one is kept are for /v1/chat/completions; here best_of keeps the likeliest"
+        raise unsupported(message, "edgeinfer")
     if body.best_of is not None and body.best_of < n:
         message = f"best_of is {body.best_of} and n is {n}: best_of answers are written, and n of them told"
         raise APIError(400, message, param="best_of")

@@ -268,3 +268,25 @@ def test_a_closed_model_answers_nothing(tiny_model: Path) -> None:
         outlined = loaded.by_outline(QUESTION, **GREEDY)
     with pytest.raises(EngineClosed):
         outlined.read()
+
+
+@pytest.mark.model
+def test_a_real_model_writes_by_its_outline(starter_model: Path) -> None:
+    question = "Give five tips for learning to play the guitar."
+    with load(starter_model, device="cpu", n_sessions=2) as starter:
+        outlined = starter.by_outline(question, temperature=0, max_tokens=40)
+        text = outlined.read()
+        assert outlined.fallback == ""
+        assert outlined.outline is not None
+        alone = [
+            starter.chat(
+                point_turns(question, outlined.outline, number),
+                stop=point_stops(outlined.outline),
+                temperature=0,
+                max_tokens=40,
+            ).read()
+            for number in range(1, len(outlined.outline.points) + 1)
+        ]
+    assert [part.text for part in outlined.parts] == alone
+    assert text.startswith(f"1. {outlined.outline.points[0]}:")
+    assert all(len(part) > 10 for part in alone)
