@@ -97,7 +97,7 @@ class AnswerChoice(Protocol):
     def left(self) -> tuple[int, ...]: ...
 
 
-class SeveralAnswers(Protocol):
+class SeveralStreams(Protocol):
     """Several answers to one question that are being written side by side."""
 
     def __iter__(self) -> Iterator[WrittenPiece]: ...
@@ -111,7 +111,7 @@ class SeveralAnswers(Protocol):
     def stop(self) -> None: ...
 
 
-class MappedAnswers(Protocol):
+class MappedStreams(Protocol):
     """One answer for each of many items, written side by side."""
 
     def __iter__(self) -> Iterator[WrittenPiece]: ...
@@ -183,7 +183,7 @@ class EngineModel(Protocol):
 
     def several(
         self, prompt: Messages, n: int, *, pick: str = "vote", **options: Unpack[Options]
-    ) -> SeveralAnswers: ...
+    ) -> SeveralStreams: ...
 
     def map(
         self,
@@ -193,7 +193,7 @@ class EngineModel(Protocol):
         system: str | None = None,
         parallel: int = 16,
         **options: Unpack[Options],
-    ) -> MappedAnswers: ...
+    ) -> MappedStreams: ...
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]: ...
 

@@ -20,7 +20,7 @@ from edgeinfer.app.tui.engine_answer import AnswerCalledOff, tell_reading
 from edgeinfer.app.tui.engine_messages import BesideAnswered, BesideEnd, BesideJob, KeptAnswer, TextBuffer
 
 if TYPE_CHECKING:
-    from edgeinfer.app.tui.engine import AnswerChoice, MappedAnswers, SeveralAnswers
+    from edgeinfer.app.tui.engine import AnswerChoice, MappedStreams, SeveralStreams
     from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 
 MOST_PARALLEL = 8
@@ -33,8 +33,8 @@ class BesideWork:
 
     def __init__(self, job: BesideJob, model: EngineModel, buffer: TextBuffer) -> None:
         self._job, self._model, self._buffer = job, model, buffer
-        self._several: SeveralAnswers | None = None
-        self._mapped: MappedAnswers | None = None
+        self._several: SeveralStreams | None = None
+        self._mapped: MappedStreams | None = None
         self._texts = [""] * len(job.answers)
 
     def run(self, post: Callable[[AppMessage], object], reason_of: Callable[[Exception], str]) -> None:
@@ -71,7 +71,7 @@ class BesideWork:
             self._buffer.add(self._job.answers[piece.number], piece.text)
 
     @property
-    def _answers(self) -> SeveralAnswers | MappedAnswers | None:
+    def _answers(self) -> SeveralStreams | MappedStreams | None:
         return self._mapped if self._several is None else self._several
 
     def stop(self) -> None:
