@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -138,7 +137,7 @@ class BesideWork:
 def _said(choice: AnswerChoice, number: int) -> str:
     """What an answer says, as votes count it, if that is short."""
     vote = choice.votes[number]
-    said = "" if vote is None else f"{vote:f}" if isinstance(vote, Decimal) else str(vote)
+    said = "" if vote is None else str(vote)
     return said if len(said) <= SHORT_CHARACTERS and said.isprintable() else ""
 
 
