@@ -1,10 +1,10 @@
 """Measures answers written side by side: tokens per second of N answers to one question against those of one.
 
-Run:  python scripts/measure_several.py MODEL [--answers 8] [--tokens 128] [--rounds 5] [--spec auto|off]
+Run:  python scripts/measure_several.py MODEL [--answers 2,4,8] [--tokens 128] [--rounds 5] [--spec auto|off]
 
-Every answer is to a question of its own, so that no text was seen before; one and several alternate. All answers run to
-the limit. Times are those of writing, without the prompt. Also told: what a budget's rule and the plan predict, the
-tokens of a pass, and how idle the machine was otherwise.
+Every round asks questions of its own, so that no text was seen before; all numbers of answers alternate. All answers
+run to the limit. Times are those of writing, without the prompt. Also told: the tokens of a pass, and how busy the
+cores were; nothing else should run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from itertools import cycle
 
 import psutil
 
@@ -43,26 +44,29 @@ def main() -> None:
     """Print a line for each round, and the ratio of medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--answers", type=int, default=8)
+    parser.add_argument("--answers", default="2,4,8")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--spec", default="auto")
     given = parser.parse_args()
-    things = iter(THINGS)
-    found: dict[int, list[float]] = {1: [], given.answers: []}
-    with edgeinfer.load(given.model, spec=given.spec) as llm:
-        seconds_of(llm, f"Describe {next(things)}.", given.answers, 32, 1)
+    numbers = [1, *(int(each) for each in given.answers.split(","))]
+    things = cycle(THINGS)
+    found: dict[int, list[float]] = {n: [] for n in numbers}
+    with edgeinfer.load(given.model, spec=given.spec, history=False) as llm:
+        seconds_of(llm, f"Describe {next(things)}.", max(numbers), 32, 1)
         for round_ in range(given.rounds):
             for n, rates in found.items():
                 psutil.cpu_percent()
-                rate, per_pass = seconds_of(llm, f"Write a story about {next(things)}.", n, given.tokens, 10 * round_)
-                own = psutil.cpu_percent()
+                question = f"Write story number {round_} about {next(things)}."
+                rate, per_pass = seconds_of(llm, question, n, given.tokens, 10 * round_)
                 rates.append(rate)
-                print(
-                    f"{n:2} answers {rate:8.1f} tok/s, {per_pass:.2f} tokens a pass, cores busy {own:.0f} %", flush=True
-                )
-    one, several = (statistics.median(rates) for rates in found.values())
-    print(f"medians: 1: {one:.1f}, {given.answers}: {several:.1f} tok/s together, {several / one:.2f} times")
+                busy = psutil.cpu_percent()
+                print(f"{n:2} answers {rate:8.1f} tok/s, {per_pass:.2f} a pass, cores busy {busy:.0f} %", flush=True)
+    one = statistics.median(found[1])
+    for n, rates in found.items():
+        ratios = [rate / single for rate, single in zip(rates, found[1], strict=True)]
+        rate, spread = statistics.median(rates), f"rounds {min(ratios):.2f} to {max(ratios):.2f}"
+        print(f"{n:2} answers: {rate:.1f} tok/s, {rate / one:.2f} times ({spread})")
 
 
 if __name__ == "__main__":

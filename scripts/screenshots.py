@@ -2,7 +2,8 @@
 
 Run: `python scripts/screenshots.py [FOLDER]`, with cairosvg installed (`pip install cairosvg`). The app runs as it does
 in a terminal, except that its cells are drawn into pictures; the answers are the model's own. With a model that reads
-images, `python scripts/screenshots.py FOLDER MODEL IMAGE` takes the one picture of an image that is being read.
+images, `python scripts/screenshots.py FOLDER MODEL IMAGE` takes the one picture of an image that is being read, and
+`python scripts/screenshots.py FOLDER several` that of several answers side by side.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import cairosvg
@@ -19,11 +22,15 @@ import cairosvg
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.models.store import STARTER_NAME, ModelStore
 
-WIDE, SMALL = (110, 34), (40, 12)
+WIDE, SMALL, BROAD = (110, 34), (40, 12), (140, 30)
 QUESTIONS = (
     "Write a Python function that adds the numbers of a list, and explain it in two sentences.",
     "Name three lighthouses as a list.",
 )
+
+
+SUM = "What is 6 times 7? Explain in one sentence."
+SEED = 1
 
 
 class Camera:
@@ -123,6 +130,28 @@ async def photograph_image(folder: Path, model: Path, image: Path) -> None:
             Camera(app, folder).take("image")
 
 
+async def photograph_several(folder: Path) -> None:
+    """Photograph four answers to one question, one of which is kept, on a wide terminal."""
+    from textual.widgets import TextArea
+
+    from edgeinfer.app.tui.launch import opened
+
+    overrides = {"model": STARTER_NAME, "theme": "textual-dark", "temp": 0.5, "seed": SEED, "max_tokens": 160}
+    with opened({**overrides, "device": "cpu"}) as app:
+        async with app.run_test(size=BROAD) as pilot:
+            screen = app.chat_screen
+            while app.state.model is None:
+                await pilot.pause(0.1)
+            screen.query_one(TextArea).insert(f"/several 4 {SUM}")
+            await pilot.pause(0.2)
+            await pilot.press("enter")
+            await pilot.pause(0.3)
+            while screen.writing is not None:
+                await pilot.pause(0.1)
+            await pilot.pause(9)  # until notifications are gone
+            Camera(app, folder).take("several")
+
+
 def shown_text(app: ChatApp) -> str:
     """The transcript as it is on the screen."""
     transcript = app.chat_screen.transcript
@@ -138,16 +167,27 @@ def main() -> None:
             asyncio.run(photograph_image(folder, Path(sys.argv[2]).absolute(), Path(sys.argv[3]).absolute()))
         return
     model = ModelStore().find(STARTER_NAME).path
+    with own_home(model):
+        asyncio.run(photograph_several(folder))
+    if sys.argv[2:] == ["several"]:
+        return
     for theme, size, suffix in (
         ("textual-dark", WIDE, ""),
         ("textual-light", WIDE, "-light"),
         ("textual-dark", SMALL, "-small"),
     ):
-        with tempfile.TemporaryDirectory() as home:
-            os.environ["EDGEINFER_HOME"] = home
-            (Path(home) / "models").mkdir()
-            (Path(home) / "models" / model.name).symlink_to(model)
+        with own_home(model):
             asyncio.run(photograph(folder, theme, size, STARTER_NAME, suffix))
+
+
+@contextmanager
+def own_home(model: Path) -> Iterator[None]:
+    """A home with the starter model and nothing else."""
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["EDGEINFER_HOME"] = home
+        (Path(home) / "models").mkdir()
+        (Path(home) / "models" / model.name).symlink_to(model)
+        yield
 
 
 if __name__ == "__main__":

@@ -22,8 +22,10 @@ from edgeinfer.app.plain_text import counted, harmless
 
 if TYPE_CHECKING:
     from edgeinfer.app.progress import ProgressLine
+    from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.engine.several.outlined import Outlined
 
 
 DIM, USUAL = "\x1b[2m", "\x1b[0m"
@@ -104,6 +106,34 @@ def print_whole(stream: TextStream) -> None:
     printer = _Printer(stream)
     printer.push(stream.text)
     printer.finish()
+
+
+def print_outlined(outlined: Outlined, *, quiet: bool, progress: ProgressLine) -> bool:
+    """Print an answer by its outline as it can be read, and end its line; return whether it was interrupted."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    printer: _Printer | None = None
+    with stopping(outlined.stop) as interrupted:
+        for piece in outlined:
+            progress.clear()
+            if printer is None:
+                printer = _Printer(outlined.streams[-1])
+            if not quiet:
+                printer.push(piece)
+    progress.clear()
+    if printer is not None and not quiet:
+        printer.finish()
+    return interrupted.is_set()
+
+
+def rounding_notices(llm: LLM, parallel: int) -> tuple[str, ...]:
+    """What to know where answers depend on each other by rounding."""
+    if parallel == 1 or llm.telemetry.batch_invariant:
+        return ()
+    return (
+        f"{llm.telemetry.device} rounds otherwise when several answers share a pass: where two tokens are nearly as "
+        "likely, an answer may not be the one it gives alone",
+    )
 
 
 def print_notices(notices: tuple[str, ...]) -> None:

@@ -41,6 +41,7 @@ from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.scoring import TextScorer
 from edgeinfer.engine.session import Session, read_cache, write_cache
 from edgeinfer.engine.several.asking import SeveralAsker
+from edgeinfer.engine.several.parts_asking import PartsAsker
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
@@ -79,7 +80,7 @@ _FORMER = {
 """Attribute names of version 0.1 and their replacements; they will be removed in the next version."""
 
 
-class LLM(TextReader, TextScorer, SeveralAsker):
+class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
     """A loaded model. `info` describes it, `telemetry` reports what it is doing.
 
     Answers of `chat` and `complete` are independent of each other. A `session()` remembers what it has read.

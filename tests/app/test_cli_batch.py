@@ -240,9 +240,8 @@ def test_answers_and_names_of_any_characters_can_be_gone_on_with(
 ) -> None:
     out = tmp_path / "answers.jsonl"
     lines = ['{"prompt": "a\u2028b", "id": "\\ud83d"}', '{"prompt": "the", "id": "\u0085"}']
-    monkeypatch.setattr(
-        "edgeinfer.engine.scheduler.sequence.ScheduledSequence.text", "one\u2028two\u0085\ud83d\U0001f600"
-    )
+    text = "one\u2028two\u0085\ud83d\U0001f600"
+    monkeypatch.setattr("edgeinfer.engine.scheduler.output.Output.text", lambda *_: text)
     assert batch(tiny_model, "--max-tokens", "2", "--out", str(out), lines=lines).exit_code == 0
     assert out.read_bytes().isascii()
     again = batch(tiny_model, "--max-tokens", "2", "--out", str(out), lines=lines)

@@ -232,6 +232,11 @@ def _batch(sandbox: Sandbox, model: str) -> None:
     assert sandbox.run("batch", "-", "-m", model, "--system", "be brief", stdin="the hen\nthe men\n")
 
 
+@case("map")
+def _map(sandbox: Sandbox, model: str) -> None:
+    assert sandbox.run("map", "say it again", "-m", model, "--max-tokens", "8", stdin="the hen\nthe men\n")
+
+
 @case("bench")
 def _bench(sandbox: Sandbox, model: str) -> None:
     peers = [name for name in ("llama_cpp", "openvino") if importlib.util.find_spec(name) is not None]

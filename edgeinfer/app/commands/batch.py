@@ -98,14 +98,14 @@ def _answer(
     entries: list[BatchEntry], settings: Settings, out: Path | None, wanted: BatchSettings, *, shows_stats: bool
 ) -> None:
     """Answer what is left of a batch."""
-    from edgeinfer.app.answer_output import print_notices, stopping
+    from edgeinfer.app.answer_output import print_notices, rounding_notices, stopping
     from edgeinfer.app.opening.batch_loading import open_replicas
     from edgeinfer.app.opening.loading import answer_options
 
     with ExitStack() as opened:
         target: TextIO = sys.stdout if out is None else opened.enter_context(_appended(out))
         models = opened.enter_context(open_replicas(settings, wanted))
-        print_notices(models.llms[0].info.notices + _rounding(models, wanted.parallel))
+        print_notices(models.llms[0].info.notices + rounding_notices(models.llms[0], wanted.parallel))
         prompts = (each.prompt for each in entries)
         stream = models.batch(prompts, parallel=wanted.parallel, **answer_options(settings))
         with stopping(stream.stop) as interrupted:
@@ -138,17 +138,6 @@ def _write_all(
             n_done, n_failed = n_done + 1, n_failed + (answer.error is not None)
             progress("answered", n_done, len(entries))
     return n_failed
-
-
-def _rounding(models: Replicas, parallel: int) -> tuple[str, ...]:
-    """What to know where answers depend on each other by rounding."""
-    first = models.llms[0]
-    if parallel == 1 or first.telemetry.batch_invariant:
-        return ()
-    return (
-        f"{first.telemetry.device} rounds otherwise when several answers share a pass: where two tokens are nearly as "
-        "likely, an answer may not be the one it gives alone",
-    )
 
 
 def _summary(stream: BatchStream, models: Replicas) -> str:

@@ -15,6 +15,7 @@ import typer
 
 from edgeinfer.app.answer_record import AnswerReads, answer_record, peak_rss_bytes
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
+from edgeinfer.app.command_line.outline_answers import OutlineFlag, Reporting, answer_by_outline, check_outline
 from edgeinfer.app.command_line.question import Question, read_question, read_text_file
 from edgeinfer.app.command_line.several_answers import AnswerCount, Budget, Enough, LeadName, PickName, VoteForm
 from edgeinfer.errors import BadSetting
@@ -83,6 +84,7 @@ def run(
     enough: Enough = None,
     lead: LeadName = None,
     budget: Budget = None,
+    outline: OutlineFlag = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print statistics to stderr.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -96,9 +98,11 @@ def run(
 
     several = wanted_answers(answers, pick, vote_by, enough, budget, lead)
     _check(raw=raw, system="system" in given, mcp=bool(mcp), several=several is not None)
+    if outline:
+        check_outline(raw=raw, mcp=bool(mcp), several=several is not None, modules=bool(module))
     modules = _module_texts(module or ())
     question = read_question(" ".join(prompt) if prompt else None, file or [], raw=raw)
-    shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules, several=several)
+    shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules, several=several, outline=outline)
     _answer(question, load_settings(given), tuple(stop or ()), shown, mcp or ())
 
 
@@ -107,6 +111,7 @@ class _RunOutput:
     """How a prompt is taken, and what is printed besides or instead of the answer.
 
     `modules`: texts to stand before it, by name. `several`: how one of several answers is kept; None: there is one.
+    `outline`: it is answered by its outline.
     """
 
     raw: bool
@@ -114,12 +119,16 @@ class _RunOutput:
     as_text: bool
     modules: Mapping[str, str]
     several: WantedAnswers | None = None
+    outline: bool = False
 
 
 def _answer(
     question: Question, settings: Settings, stop: tuple[str, ...], shown: _RunOutput, tool_servers: Sequence[str]
 ) -> None:
     """Load, answer and print. Raises KeyboardInterrupt for an answer that was interrupted."""
+    if shown.outline:
+        answer_by_outline(question, settings, stop, Reporting(shown.as_json, shown.as_text))
+        return
     from edgeinfer.app.answer_output import print_answer, print_notices, print_thoughts_note
     from edgeinfer.app.disk_reading import read_since
     from edgeinfer.app.opening.first_look import look_once

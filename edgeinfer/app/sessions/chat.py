@@ -23,6 +23,7 @@ from edgeinfer.app.sessions.records import (
     ToolRound,
 )
 from edgeinfer.app.sessions.store import SessionStore
+from edgeinfer.app.sessions.written_beside import WrittenBeside
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -137,11 +138,14 @@ class Chat:
         self._keep(replace(self.message(number), rounds=rounds))
         self._store.write_rounds(number, rounds)
 
-    def finish(self, number: int, text: str, state: State, figures: Figures | None) -> KeptMessage:
-        """Store the final text of an answer, complete or not."""
-        finished = replace(self.message(number), text=text, state=state, figures=figures)
+    def finish(
+        self, number: int, text: str, state: State, figures: Figures | None, beside: WrittenBeside | None = None
+    ) -> KeptMessage:
+        """Store the final text of an answer, complete or not; without `beside`, what it has of that stays."""
+        before = self.message(number)
+        finished = replace(before, text=text, state=state, figures=figures, beside=beside or before.beside)
         self._keep(finished)
-        self._store.finish(number, text, state, figures)
+        self._store.finish(number, text, state, figures, finished.beside)
         return finished
 
     def told(self) -> list[Message]:
@@ -218,6 +222,7 @@ class Chat:
             figures=message.figures,
             attachments=message.attachments,
             rounds=message.rounds,
+            beside=message.beside,
         ).number
 
     def _add(
@@ -231,6 +236,7 @@ class Chat:
         figures: Figures | None = None,
         attachments: tuple[Attachment, ...] = (),
         rounds: tuple[ToolRound, ...] = (),
+        beside: WrittenBeside | None = None,
     ) -> KeptMessage:
         if self._session is None:
             self._session = self._store.create(self._system, model)
@@ -244,6 +250,7 @@ class Chat:
             figures=figures,
             attachments=attachments,
             rounds=rounds,
+            beside=beside,
         )
         self._session = self._store.session(self._session.number)
         self._tree = MessageTree((*self._tree.messages, message))

@@ -239,6 +239,10 @@ ROUNDS = """
 ALTER TABLE messages ADD COLUMN rounds TEXT;
 """
 
+BESIDE = """
+ALTER TABLE messages ADD COLUMN beside TEXT;
+"""
+
 IMAGES = """
 CREATE TABLE images (
     digest TEXT PRIMARY KEY,
@@ -278,7 +282,7 @@ WHEN NOT EXISTS (SELECT 1 FROM message_sounds WHERE digest = old.digest) BEGIN
 END;
 """
 
-STEPS: tuple[str, ...] = (FIRST, ROUNDS, IMAGES, SOUNDS)
+STEPS: tuple[str, ...] = (FIRST, ROUNDS, IMAGES, SOUNDS, BESIDE)
 """SQL for the steps from version 0 to 1, from 1 to 2, …"""
 
 

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from edgeinfer.app.plain_text import harmless
@@ -107,6 +108,7 @@ def _plain(message: KeptMessage) -> dict[str, object]:
             for one in message.attachments
         ],
         **({"rounds": rounds_plain(message.rounds)} if message.rounds else {}),
+        **({"beside": asdict(message.beside)} if message.beside else {}),
     }
 
 
@@ -126,6 +128,8 @@ def markdown_text(session: KeptSession, branch: Sequence[KeptMessage]) -> str:
             about["model"] = message.model
         if _ended(message) != "whole":
             about["state"] = _ended(message)
+        if message.beside is not None:
+            about["beside"] = asdict(message.beside)
         if message.rounds:
             about["rounds"] = rounds_plain(message.rounds)
             parts.append(_part(mark, {CALLS: len(message.rounds)}, "Calls of tools", _calls_text(message.rounds), 3))

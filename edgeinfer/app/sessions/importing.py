@@ -20,6 +20,7 @@ from edgeinfer.app.sessions.kept_sounds import KeptSound, kept_sound
 from edgeinfer.app.sessions.page_calls import with_rounds
 from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, Role, State, figures_of, rounds_of
 from edgeinfer.app.sessions.store import SessionStore
+from edgeinfer.app.sessions.written_beside import beside_of
 from edgeinfer.app.sound_files import data_of_sound
 from edgeinfer.errors import EdgeInferError, SessionsFailed
 from edgeinfer.text_values import user_path
@@ -117,6 +118,7 @@ def message_from(found: Mapping[str, object], number: int, parent: int | None, t
         figures=figures_of(json.dumps(found.get("figures"))),
         attachments=_attachments(found.get("attachments"), where),
         rounds=rounds_of(json.dumps(found.get("rounds") or [])),
+        beside=beside_of(json.dumps(found.get("beside"))),
     )
 
 

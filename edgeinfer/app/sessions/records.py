@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from edgeinfer.app.sessions.kept_images import KeptImage, Preview
 from edgeinfer.app.sessions.kept_sounds import KeptSound
+from edgeinfer.app.sessions.written_beside import WrittenBeside, beside_of
 
 Role = Literal["user", "assistant", "summary"]
 """Author of a message. A summary replaces all messages before it and is the root of its own branch."""
@@ -105,7 +106,7 @@ class Figures:
 class KeptMessage:
     """A message in the tree of a session. `parent` is the number of the message before it, None for a root.
 
-    `rounds`: the calls of tools that an answer made before its text.
+    `rounds`: the calls of tools that an answer made before its text; `beside`: how it was written beside others.
     """
 
     number: int
@@ -119,6 +120,7 @@ class KeptMessage:
     figures: Figures | None = None
     attachments: tuple[Attachment, ...] = ()
     rounds: tuple[ToolRound, ...] = ()
+    beside: WrittenBeside | None = None
 
     @property
     def has_calls(self) -> bool:
@@ -258,6 +260,7 @@ def message_of(row: sqlite3.Row, media: KeptMedia = NO_MEDIA) -> KeptMessage:
         figures=figures_of(row["figures"]),
         attachments=attachments_of(row["attachments"], media),
         rounds=rounds_of(row["rounds"]),
+        beside=beside_of(row["beside"]),
     )
 
 

@@ -46,6 +46,7 @@ from edgeinfer.app.sessions.records import (
     session_of,
     sound_of,
 )
+from edgeinfer.app.sessions.written_beside import WrittenBeside, beside_text
 from edgeinfer.errors import SessionsFailed
 
 TITLE_CHARACTERS = 60
@@ -170,12 +171,13 @@ class SessionStore:
         figures: Figures | None = None,
         attachments: Sequence[Attachment] = (),
         rounds: Sequence[ToolRound] = (),
+        beside: WrittenBeside | None = None,
     ) -> KeptMessage:
         """Add a message after `parent` and make it the end of the displayed branch."""
         now = self._clock()
         writer = self._writer if state == "writing" else None
         message = KeptMessage(
-            0, session, parent, role, text, state, now, model, figures, tuple(attachments), tuple(rounds)
+            0, session, parent, role, text, state, now, model, figures, tuple(attachments), tuple(rounds), beside
         )
         with self._used() as connection, transaction(connection):
             number = _insert(connection, message, writer)
@@ -232,12 +234,19 @@ class SessionStore:
         """Save the calls of tools that an answer has made so far."""
         self._write("UPDATE messages SET rounds = ? WHERE number = ?", rounds_text(rounds), message)
 
-    def finish(self, message: int, text: str, state: State, figures: Figures | None) -> None:
-        """Save the final text, state and figures of an answer."""
+    def finish(
+        self,
+        message: int,
+        text: str,
+        state: State,
+        figures: Figures | None,
+        beside: WrittenBeside | None = None,
+    ) -> None:
+        """Save the final text, state and figures of an answer, and how it was written beside others."""
         with self._used() as connection, transaction(connection):
             connection.execute(
-                "UPDATE messages SET text = ?, state = ?, figures = ?, writer = NULL WHERE number = ?",
-                (_writable(text), state, figures_text(figures), message),
+                "UPDATE messages SET text = ?, state = ?, figures = ?, beside = ?, writer = NULL WHERE number = ?",
+                (_writable(text), state, figures_text(figures), beside_text(beside), message),
             )
             connection.execute(
                 "UPDATE sessions SET changed_s = ? WHERE number = (SELECT session FROM messages WHERE number = ?)",
@@ -316,11 +325,12 @@ def _insert(connection: sqlite3.Connection, message: KeptMessage, writer: str | 
         figures_text(message.figures),
         attachments_text(message.attachments),
         rounds_text(message.rounds),
+        beside_text(message.beside),
         writer,
     )
     number = connection.execute(
         "INSERT INTO messages (session, parent, role, text, state, created_s, model, figures, attachments, rounds, "
-        "writer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "beside, writer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     ).lastrowid
     assert number is not None

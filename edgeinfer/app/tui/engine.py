@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Unpack
@@ -71,6 +71,59 @@ class AnswerStream(Protocol):
     def stop(self) -> None: ...
 
 
+class WrittenPiece(Protocol):
+    """A piece of text of one of several answers."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+class AnswerChoice(Protocol):
+    """The answer that is kept of several, why, what each says, and those that were ended early."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def votes(self) -> tuple[Hashable, ...]: ...
+
+    @property
+    def left(self) -> tuple[int, ...]: ...
+
+
+class SeveralStreams(Protocol):
+    """Several answers to one question that are being written side by side."""
+
+    def __iter__(self) -> Iterator[WrittenPiece]: ...
+
+    @property
+    def answers(self) -> Sequence[AnswerStream]: ...
+
+    @property
+    def choice(self) -> AnswerChoice | None: ...
+
+    def stop(self) -> None: ...
+
+
+class MappedStreams(Protocol):
+    """One answer for each of many items, written side by side."""
+
+    def __iter__(self) -> Iterator[WrittenPiece]: ...
+
+    @property
+    def errors(self) -> Mapping[int, Exception]: ...
+
+    def stream(self, number: int) -> AnswerStream | None: ...
+
+    def stop(self) -> None: ...
+
+
 class ModelSession(Protocol):
     """A conversation with the model that keeps its KV cache."""
 
@@ -127,6 +180,20 @@ class EngineModel(Protocol):
     def modules(self) -> NamedModules: ...
 
     def session(self) -> ModelSession: ...
+
+    def several(
+        self, prompt: Messages, n: int, *, pick: str = "vote", **options: Unpack[Options]
+    ) -> SeveralStreams: ...
+
+    def map(
+        self,
+        instruction: str,
+        items: Sequence[str],
+        *,
+        system: str | None = None,
+        parallel: int = 16,
+        **options: Unpack[Options],
+    ) -> MappedStreams: ...
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]: ...
 

@@ -46,6 +46,27 @@ class AnswerJob:
     stopped: threading.Event = field(default_factory=threading.Event)
 
 
+@dataclass(frozen=True, slots=True)
+class MapInstruction:
+    """What to do with each of many items, and the system prompt that stands before it."""
+
+    text: str
+    system: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BesideJob(AnswerJob):
+    """Write several answers to a conversation and keep one, or follow an instruction for each of many items.
+
+    `answers`: the numbers under which the text of each answer goes into the buffer; `items`: empty for several answers.
+    """
+
+    answers: tuple[int, ...] = ()
+    pick: str = "vote"
+    instruction: MapInstruction = MapInstruction("")
+    items: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Summarise:
     """Summarise the oldest of these messages, so that about half of the context becomes free."""
@@ -71,7 +92,7 @@ class CloseJob:
     stopped: threading.Event = field(default_factory=threading.Event)
 
 
-Job = OpenModelJob | AnswerJob | Summarise | EnterChat | CloseJob
+Job = OpenModelJob | AnswerJob | BesideJob | Summarise | EnterChat | CloseJob
 
 
 class ModelOpening(message.Message, bubble=False):
@@ -185,6 +206,39 @@ class Answered(message.Message, bubble=False):
         self.n_summarised = n_summarised
 
 
+@dataclass(frozen=True, slots=True)
+class BesideEnd:
+    """How one of several answers ended. `early`: because it could not be chosen any more; `says`: what votes count."""
+
+    text: str
+    state: State
+    figures: Figures | None = None
+    runs: Runs = ()
+    early: bool = False
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """The place of the answer that is kept, from 0 on, and why."""
+
+    number: int
+    reason: str
+
+
+class BesideAnswered(message.Message, bubble=False):
+    """Answers that were written side by side are finished. `kept`: None if that is open, or all are (parts)."""
+
+    def __init__(
+        self, job: int, ends: tuple[BesideEnd, ...], kept: KeptAnswer | None, notices: tuple[str, ...]
+    ) -> None:
+        super().__init__()
+        self.job = job
+        self.ends = ends
+        self.kept = kept
+        self.notices = notices
+
+
 class RoundBegun(message.Message, bubble=False):
     """An answer calls tools after the text of this round, which has no calls yet.
 
@@ -265,7 +319,11 @@ class TextBuffer:
 
     def take(self, job: int | None) -> str:
         """Returns the new text of an answer; pieces of other jobs, which have been abandoned, are dropped."""
+        return "".join(piece for of, piece in self.take_all() if of == job)
+
+    def take_all(self) -> list[tuple[int, str]]:
+        """Returns all new pieces, with the numbers of their jobs."""
         with self._lock:
             self._is_notified = False
             pieces, self._pieces = self._pieces, []
-        return "".join(piece for of, piece in pieces if of == job)
+        return pieces

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.tui.engine import Opening, ReadingsOfModel
+from edgeinfer.app.tui.engine_beside import BesideWork
 from edgeinfer.app.tui.engine_messages import (
     AnswerJob,
     CloseJob,
@@ -52,6 +53,12 @@ class EngineThread:
         """Progress of the running request, or None."""
         stream = self._work.stream
         return None if stream is None else stream.live
+
+    @property
+    def beside(self) -> tuple[tuple[int, bool], ...]:
+        """Tokens of each of the answers that are being written side by side, and whether it is over; () without any."""
+        stream = self._work.stream
+        return stream.progress if isinstance(stream, BesideWork) else ()
 
     @property
     def readings(self) -> ReadingsOfModel | None:

@@ -30,9 +30,11 @@ from edgeinfer.app.tui.engine import (
     ReadingsOfModel,
 )
 from edgeinfer.app.tui.engine_answer import AnswerCalledOff, JobAnswer, tell_reading
+from edgeinfer.app.tui.engine_beside import BesideWork, unbegun
 from edgeinfer.app.tui.engine_messages import (
     Answered,
     AnswerJob,
+    BesideJob,
     ChatRestored,
     CloseJob,
     DownloadAsked,
@@ -106,7 +108,7 @@ class EngineWork:
         self._session: ModelSession | None = None
         self._chat: int | None = None
         self._face: WatchedFace | None = None
-        self.stream: AnswerStream | None = None
+        self.stream: AnswerStream | BesideWork | None = None
 
     @property
     def readings(self) -> ReadingsOfModel | None:
@@ -140,6 +142,8 @@ class EngineWork:
         match job:
             case OpenModelJob():
                 self._open(job)
+            case BesideJob():
+                self._answer_beside(job)
             case AnswerJob():
                 self._answer(job)
             case Summarise():
@@ -306,6 +310,16 @@ class EngineWork:
         text = text_of(answer.text, stats)
         self._post(Answered(job.number, text, state, figures_of(stats), answer.runs, stats.notices))
         self._note(stats)
+
+    def _answer_beside(self, job: BesideJob) -> None:
+        """Write several answers, or one for each of many items."""
+        if self._model is None or job.stopped.is_set():
+            self._post(unbegun(job, NO_MODEL if self._model is None else ""))
+            return
+        self._enter(job.chat)
+        self.stream = work = BesideWork(job, self._model, self._text_buffer)
+        work.run(self._post, reason_of)
+        self.stream = None
 
     def _job_answer(self, job: AnswerJob, session: ModelSession) -> JobAnswer:
         """The answer of a job, which may call the chat's tools if there are any."""

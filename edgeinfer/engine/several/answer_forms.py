@@ -15,6 +15,8 @@ from typing import Any
 from edgeinfer.errors import BadSetting
 
 Form = Callable[[str], Hashable]
+MOST_ZEROS = 12
+"""Zeros at the end of a whole number up to which it is written out."""
 FORMS = "auto, text, number, json, json:FIELD, regex:PATTERN"
 _BOX = "\\boxed{"
 _SAID = re.compile(r"(?i)\banswer\s*(?:is|:|=)\s*:?\s*([^\n]+)")
@@ -61,7 +63,10 @@ def _decimal(written: str) -> Hashable:
         number = Decimal(written.replace(",", "").replace("\u2212", "-"))
     except InvalidOperation:
         return None
-    return number.normalize() if number else Decimal(0)
+    plain = number.normalize() if number else Decimal(0)
+    exponent = plain.as_tuple().exponent
+    # 40, not 4E+1, in what people are told; equal all the same
+    return plain.quantize(Decimal(1)) if isinstance(exponent, int) and 0 < exponent < MOST_ZEROS else plain
 
 
 def automatic(text: str) -> Hashable:

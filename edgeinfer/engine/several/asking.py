@@ -90,6 +90,7 @@ class SeveralAsker:
         if "logprobs" in picking.pick.needs:
             options.setdefault("logprobs", 0)
         plan = planned(STRATEGIES.get, lead, potential)
+        of_forks = options.get("logprobs")
         if plan.n_logprobs is not None:
             options["logprobs"] = max(options.get("logprobs") or 0, plan.n_logprobs)
 
@@ -104,7 +105,8 @@ class SeveralAsker:
             waiting = WaitingAnswers(n, budget, len(own.prompt), own.max_tokens, self._together_s)
             n_first = waiting.first()
         led = Led(n_first, n, leader, waiting)
-        sequences = AnswerSequences(self._pool, self._tokenizer, self._opened_drafts, priority, request)
+        of_forks = own.logprobs if plan.reads_forks else of_forks
+        sequences = AnswerSequences(self._pool, self._tokenizer, self._opened_drafts, priority, request, of_forks)
         return Several(sequences, self._driver, replace(picking, budget=budget), led)
 
     @property

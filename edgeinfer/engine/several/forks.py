@@ -29,9 +29,14 @@ class AnswerSequences:
         drafts: Callable[[], ClosingSpeculator | None],
         priority: Priority,
         request: Callable[[int], Request],
+        logprobs: int | None,
     ) -> None:
-        """`request`: of an answer that begins with the prompt, with a seed and a constraint of its own."""
+        """`request`: of an answer that begins with the prompt, with a seed and a constraint of its own.
+
+        `logprobs`: as in `Request`, of forks.
+        """
         self._pool, self._drafts, self._priority, self._request = pool, drafts, priority, request
+        self._logprobs = logprobs
         self.tokenizer = tokenizer
 
     def first(self, n: int) -> list[ScheduledSequence]:
@@ -53,7 +58,7 @@ class AnswerSequences:
         if own.constraint is not None or own.sampling.seed is not None:
             request = self._request(number)
         written = (*parent.tokens[:n_tokens], *(each.token for each in more))
-        told = () if own.logprobs is None else (*parent.chooser.logprobs[:n_tokens], *more)
+        told = () if self._logprobs is None else (*parent.chooser.logprobs[:n_tokens], *more)
         return self._sequence(
             replace(
                 own,
@@ -61,6 +66,8 @@ class AnswerSequences:
                 sampling=request.sampling,
                 constraint=request.constraint,
                 scored_from=None,
+                logprobs=self._logprobs,
+                entropies=False,
                 written=len(written),
                 told=told,
             )

@@ -22,7 +22,7 @@ Potential = Callable[[str], float]
 """How good the beginning of an answer is, as a number from 0 on; twice as much is kept twice as often."""
 
 
-class Answers(Protocol):
+class LedAnswers(Protocol):
     """The answers as a leader sees them. Numbers are places among them, from 0 on."""
 
     @property
@@ -62,12 +62,12 @@ class Answers(Protocol):
 class Leader(Protocol):
     """Leads the answers to one request."""
 
-    def look(self, answers: Answers) -> None:
+    def look(self, answers: LedAnswers) -> None:
         """Called when something is new, before one is picked, until one is."""
         ...
 
 
-class Plan(Protocol):
+class LeadPlan(Protocol):
     """A strategy with its options."""
 
     @property
@@ -78,6 +78,11 @@ class Plan(Protocol):
     @property
     def reads_entropy(self) -> bool:
         """Whether it must know how sure the model was of each token."""
+        ...
+
+    @property
+    def reads_forks(self) -> bool:
+        """Whether it must know these of forks, too."""
         ...
 
     @property
@@ -102,11 +107,11 @@ class Strategy:
     help  one line for people
     """
 
-    plan: Callable[..., Plan]
+    plan: Callable[..., LeadPlan]
     help: str
 
 
-def planned(strategies: Callable[[str], Strategy], lead: str, potential: Potential | None) -> Plan:
+def planned(strategies: Callable[[str], Strategy], lead: str, potential: Potential | None) -> LeadPlan:
     """The plan that a text names: NAME, or NAME:OPTION=NUMBER,OPTION=NUMBER. Raises BadSetting, UnknownKey.
 
     `potential`: how good beginnings of answers are, for a strategy that asks.

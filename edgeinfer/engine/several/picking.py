@@ -65,7 +65,6 @@ class Judge:
         self._streams, self._picking, self._wake = list[TextStream](), picking, wake
         self._forks: list[Fork | None] = []
         self._samples: list[SampledAnswer] = []
-        self._dropped: set[int] = set()
         self._summed: list[tuple[int, float]] = []
         for stream in streams:
             self.add(stream)
@@ -95,8 +94,7 @@ class Judge:
 
     def drop(self, number: int) -> None:
         """End an answer that is not wanted any more; it is not chosen, and does not vote."""
-        self._dropped.add(number)
-        self._samples[number] = replace(self._samples[number], is_whole=False)
+        self._samples[number] = replace(self._samples[number], is_over=True, is_whole=False)
         self._leave((number,))
 
     def weigh(self, number: int, weight: float) -> None:
@@ -163,7 +161,7 @@ class Judge:
         sample = replace(sample, n_tokens=stream.live.n_generated, logprob=self._logprob(sample.number))
         if stats is None:
             return sample
-        is_whole = stats.finish_reason == "stop" and sample.number not in self._dropped
+        is_whole = stats.finish_reason == "stop"
         answer = self._picking.form(stream.content) if is_whole else None
         sample = replace(
             sample, n_tokens=stats.n_generated, is_over=True, is_whole=is_whole, answer=answer, path=stream.tokens

@@ -82,7 +82,7 @@ class Several(SideBySide):
         return self._sequences[number].output.text(n_tokens)
 
     def fork(self, number: int, n_tokens: int, more: Sequence[TokenLogprobs] = ()) -> int | None:
-        """As `leading.Answers` says; for leaders alone."""
+        """As `leading.LedAnswers` says; for leaders alone."""
         if self._is_stopped:
             return None
         fork, place = Fork(number, n_tokens), len(self.answers)
@@ -95,15 +95,15 @@ class Several(SideBySide):
         return place
 
     def drop(self, number: int) -> None:
-        """As `leading.Answers` says; for leaders alone."""
+        """As `leading.LedAnswers` says; for leaders alone."""
         self._judge.drop(number)
 
     def weigh(self, number: int, weight: float) -> None:
-        """As `leading.Answers` says; for leaders alone."""
+        """As `leading.LedAnswers` says; for leaders alone."""
         self._judge.weigh(number, weight)
 
     def expect(self, n: int) -> None:
-        """As `leading.Answers` says; for leaders alone."""
+        """As `leading.LedAnswers` says; for leaders alone."""
         self._judge.expect(n)
 
     def _has_news(self) -> bool:

@@ -107,6 +107,11 @@ class SideBySide:
     def _left(self) -> None:
         """Called once the answers have left the scheduler; may run in a finalizer at any point."""
 
+    def _failed(self, number: int, sequence: ScheduledSequence) -> None:
+        """Called when an error has ended an answer: raises it."""
+        assert sequence.error is not None
+        raise sequence.error
+
     def _wake(self) -> None:
         """Something is new. Called by the scheduler's thread, and by others."""
         self._waiter.wake()
@@ -130,8 +135,8 @@ class SideBySide:
         found = [AnswerText(number, text) for number, text in pieces if text]
         for number, sequence in enumerate(self._sequences):
             if sequence.is_over and not sequence.output.n_pieces:
-                if sequence.error is not None:
-                    raise sequence.error
+                if sequence.error is not None and number not in self._told_over:
+                    self._failed(number, sequence)
                 self._told_over.add(number)
         self.seconds = time.monotonic() - self._begun_s
         self._look()

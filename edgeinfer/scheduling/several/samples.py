@@ -102,5 +102,5 @@ def decided(chosen: SampledAnswer, reason: str, samples: Sequence[SampledAnswer]
 
 def fallback(samples: Sequence[SampledAnswer]) -> Verdict:
     """What is left to choose where no answer is whole: the longest, of equals the first."""
-    longest = max(samples, key=lambda sample: (sample.n_tokens, -sample.number))
+    longest = max(samples, key=lambda sample: (sample.weight > 0, sample.n_tokens, -sample.number))
     return decided(longest, "no answer came to an end; the longest is kept", samples)

@@ -23,6 +23,7 @@ from edgeinfer.models.text.thought_formats import THOUGHT_FORMATS
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
 from edgeinfer.models.text.tools import ToolCall, ToolReader
 from edgeinfer.steps import READING_IMAGES
+from tests.app.tui.scripted_beside import ScriptedMapped, ScriptedSeveral
 
 IMAGE_TOKENS, SOUND_TOKENS = 40, 25
 FACTS = ModelInfo(
@@ -276,6 +277,23 @@ class ScriptedModel:
 
     def session(self) -> ScriptedSession:
         return ScriptedSession(self._script)
+
+    def several(self, prompt: Messages, n: int, *, pick: str = "vote", **options: Unpack[Options]) -> ScriptedSeveral:
+        return ScriptedSeveral([self.session().chat(prompt, **options) for _ in range(n)], pick)
+
+    def map(
+        self,
+        instruction: str,
+        items: Sequence[str],
+        *,
+        system: str | None = None,
+        parallel: int = 16,
+        **options: Unpack[Options],
+    ) -> ScriptedMapped:
+        head = [Message("system", system)] if system else []
+        return ScriptedMapped(
+            items, lambda item: self.session().chat([*head, Message("user", f"{instruction}\n\n{item}")], **options)
+        )
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         return list(range(len(text.split())))

@@ -12,6 +12,7 @@ from textual.actions import SkipAction
 from textual.widgets import TextArea
 
 from edgeinfer.app.sessions.records import Figures, KeptMessage, State
+from edgeinfer.app.sessions.written_beside import WrittenBeside
 from edgeinfer.app.tui.actions.showing import ShowingActions, note_of
 from edgeinfer.app.tui.engine_messages import Answered, AnswerJob, Grown, Notified
 from edgeinfer.app.tui.screens.chat_parts import ChatParts, Prompted, Writing
@@ -154,17 +155,21 @@ class AnsweringActions(ShowingActions, Queueing):
         self.tell_all(event.notices)
         self.show_figures(event.figures)
         self.look_at_context()
-        if self.prompted and event.state in ("whole", "cut"):
-            await self.ask_next()
-        elif self.prompted:
-            self.show_prompted()
-            self.tell("what waits is not sent by itself now: Enter in an empty line sends it, Up takes it back")
+        await self.go_on(is_whole=event.state in ("whole", "cut"))
 
     async def on_composer_go_on(self, event: Composer.GoOn) -> None:
         """Send the next queued question, unless an answer is being generated."""
         event.stop()
         if self.writing is None and self.prompted:
             await self.ask_next()
+
+    async def go_on(self, *, is_whole: bool) -> None:
+        """Send the next queued question, unless the answer before it was stopped or failed."""
+        if self.prompted and is_whole:
+            await self.ask_next()
+        elif self.prompted:
+            self.show_prompted()
+            self.tell("what waits is not sent by itself now: Enter in an empty line sends it, Up takes it back")
 
     async def ask_next(self) -> None:
         """Send the first queued question."""
@@ -180,11 +185,13 @@ class AnsweringActions(ShowingActions, Queueing):
             widget.runs = event.runs
             widget.finish(event.text, note_of(message))
 
-    def keep_answer(self, number: int, text: str, state: State, figures: Figures | None) -> KeptMessage:
+    def keep_answer(
+        self, number: int, text: str, state: State, figures: Figures | None, beside: WrittenBeside | None = None
+    ) -> KeptMessage:
         """Save the final state of an answer. If saving fails, the text stays on the screen and autosave retries it."""
         self.state.autosave.forget(number)
         try:
-            return self.chat.finish(number, text, state, figures)
+            return self.chat.finish(number, text, state, figures, beside)
         except EdgeInferError as error:
             self.state.autosave.note(number, text)
             self.tell(f"this answer is not saved yet: {error}", is_error=True)

@@ -34,6 +34,9 @@ def note_of(message: KeptMessage) -> str:
         "failed": "failed",
         "writing": "being written",
     }.get(message.state, "")
+    beside = message.beside
+    if beside is not None:
+        ended = beside.line if beside.early or not ended else f"{ended} · {beside.line}"
     return " · ".join(part for part in (ended, *figure_parts(message.figures), message.model or "") if part)
 
 

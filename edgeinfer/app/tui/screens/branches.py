@@ -76,5 +76,7 @@ class BranchesScreen(Screen[int | None]):
         is_here = message.number in self._current_path
         text = message.text.strip() or ", ".join(one.name for one in message.attachments)
         words = " ".join(neutral(text).split())[: max(20, self.app.size.width - INDENT)] or "(no text)"
-        head = f"{HERE if is_here else ELSEWHERE}{self._place(message)}{SIGNS[message.role]}"
+        beside = message.beside
+        kept = f"✓ {beside.reason} · " if beside is not None and beside.is_kept else ""
+        head = f"{HERE if is_here else ELSEWHERE}{self._place(message)}{kept}{SIGNS[message.role]}"
         return Text(head + words, style="bold" if is_here else "dim")

@@ -36,6 +36,8 @@ class Writing:
     before: str
     pieces: list[str] = field(default_factory=list)
     is_summary: bool = False
+    beside: tuple[Writing, ...] = ()
+    """The texts that are written side by side, each under a number of its own."""
 
     @property
     def text(self) -> str:

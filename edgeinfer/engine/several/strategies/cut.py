@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from edgeinfer.engine.requests.constrained.after_thoughts import ThoughtMarks
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
-from edgeinfer.engine.several.leading import Answers, Leader, Strategy
+from edgeinfer.engine.several.leading import Leader, LedAnswers, Strategy
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.models.text.thought_formats import ThoughtFormat
@@ -32,6 +32,7 @@ class Cut:
     every: int = 0
     n_logprobs: ClassVar[None] = None
     reads_entropy: ClassVar[bool] = False
+    reads_forks: ClassVar[bool] = False
     draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -120,7 +121,7 @@ class CutLeader:
         self._every, self._n, self._thoughts = every, n, thoughts
         self._next: int | None = None
 
-    def look(self, answers: Answers) -> None:
+    def look(self, answers: LedAnswers) -> None:
         """Fork at the cuts that are known by now."""
         if len(answers.answers) >= self._n:
             return
@@ -137,7 +138,7 @@ class CutLeader:
             self._n = len(answers.answers)
             answers.expect(self._n)
 
-    def _go_along(self, answers: Answers) -> None:
+    def _go_along(self, answers: LedAnswers) -> None:
         """Cut after every so many tokens."""
         thoughts = self._thoughts
         self._next = thoughts.first + self._every if self._next is None else self._next
@@ -145,7 +146,7 @@ class CutLeader:
             self._next = place + self._every
             self._cut(answers, place)
 
-    def _cut(self, answers: Answers, place: int) -> None:
+    def _cut(self, answers: LedAnswers, place: int) -> None:
         for closing in self._thoughts.closings:
             if answers.fork(TRUNK, place, [TokenLogprobs(token, 0.0, ()) for token in closing]) is not None:
                 return

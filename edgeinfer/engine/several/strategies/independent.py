@@ -16,6 +16,7 @@ class Independent:
 
     n_logprobs: ClassVar[None] = None
     reads_entropy: ClassVar[bool] = False
+    reads_forks: ClassVar[bool] = False
     draws: ClassVar[bool] = True
 
     def n_first(self, n: int) -> int:

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.scheduler.stream import TextStream
-from edgeinfer.engine.several.leading import Answers, Leader, Potential, Strategy
+from edgeinfer.engine.several.leading import Leader, LedAnswers, Potential, Strategy
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.several.resampling import effective_size, shares, systematic
@@ -30,10 +30,11 @@ class Particles:
     """Weigh particles after each `every` tokens; `potential`: None for the power of the model's own probability."""
 
     every: int = 16
-    power: float = 2.0
+    power: float = 1.5
     share: float = 0.5
     potential: Potential | None = None
     reads_entropy: ClassVar[bool] = False
+    reads_forks: ClassVar[bool] = True
     draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class ParticlesLeader:
         self._weights, self._values = [0.0] * n, [0.0] * n  # logarithms
         self._place = plan.every
 
-    def look(self, answers: Answers) -> None:
+    def look(self, answers: LedAnswers) -> None:
         """Weigh the particles at every place that all of them have reached."""
         answers.expect(len(answers.answers) + len(self._particles))  # each may be kept several times
         ended = frozenset(answers.ended)
@@ -71,7 +72,7 @@ class ParticlesLeader:
             number in ended or self._n_known(answers.answers[number]) >= self._place for number in self._particles
         ):
             lasts = [self._is_last(answers.answers[number], number in ended) for number in self._particles]
-            self._weigh(answers)
+            self._weigh(answers, lasts)
             if all(lasts):
                 self._end(answers)
                 return
@@ -87,23 +88,25 @@ class ParticlesLeader:
         n_tokens = len(answer.tokens)
         return is_over and (n_tokens < self._place or n_tokens == self._max_tokens == self._place)
 
-    def _weigh(self, answers: Answers) -> None:
-        for each, number in enumerate(self._particles):
-            value = self._value(answers, number)
+    def _weigh(self, answers: LedAnswers, lasts: Sequence[bool]) -> None:
+        for each, (number, is_last) in enumerate(zip(self._particles, lasts, strict=True)):
+            value = self._value(answers, number, is_last=is_last)
             before, self._values[each] = self._values[each], value
             self._weights[each] += value - before if before > -math.inf else value
 
-    def _value(self, answers: Answers, number: int) -> float:
+    def _value(self, answers: LedAnswers, number: int, *, is_last: bool) -> float:
         """The logarithm of the potential of a particle here. Raises BadSetting if it is no number from 0 on."""
         if self._plan.potential is None:
-            told = answers.answers[number].logprobs[: self._place]
+            answer = answers.answers[number]
+            end = answer.end_logprobs if is_last else None
+            told = [*answer.logprobs[: self._place], *([] if end is None else [end])]
             return (self._plan.power - 1) * math.fsum(each.logprob for each in told)
         value = float(self._plan.potential(answers.beginning(number, self._place)))
         if not 0 <= value < math.inf:
             raise BadSetting(f"a potential cannot be {value}: it is a number from 0 on")
         return math.log(value) if value else -math.inf
 
-    def _resample(self, answers: Answers, lasts: Sequence[bool]) -> None:
+    def _resample(self, answers: LedAnswers, lasts: Sequence[bool]) -> None:
         """Keep each particle as often as its weight says."""
         kept: list[tuple[int, float]] = []
         again = dict.fromkeys(self._particles, False)
@@ -123,7 +126,7 @@ class ParticlesLeader:
         self._weights = [0.0] * len(kept)
         answers.expect(len(answers.answers) + len(kept))
 
-    def _end(self, answers: Answers) -> None:
+    def _end(self, answers: LedAnswers) -> None:
         """Let each answer stand for the share that its particles have."""
         told = dict.fromkeys(self._particles, 0.0)
         for number, share in zip(self._particles, shares(self._weights), strict=True):

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from edgeinfer.engine.requests.request import MOST_LOGPROBS, Request
 from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
-from edgeinfer.engine.several.leading import Answers, Leader, Strategy
+from edgeinfer.engine.several.leading import Leader, LedAnswers, Strategy
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.several.forking import next_uncertain, other_tokens
@@ -34,6 +34,7 @@ class Uncertain:
     least: float = 0.05
     apart: int = 8
     reads_entropy: ClassVar[bool] = True
+    reads_forks: ClassVar[bool] = False
     draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -65,7 +66,7 @@ class UncertainLeader:
         self._plan, self._n, self._ends = plan, n, ends
         self._next = 0
 
-    def look(self, answers: Answers) -> None:
+    def look(self, answers: LedAnswers) -> None:
         """Fork at the places that are known by now."""
         trunk, is_over = answers.answers[TRUNK], TRUNK in answers.ended
         told, entropies = trunk.logprobs, trunk.entropies
@@ -80,7 +81,7 @@ class UncertainLeader:
         if is_over or len(answers.answers) >= self._n:
             answers.expect(len(answers.answers))
 
-    def _fork(self, answers: Answers, place: int, told: TokenLogprobs) -> None:
+    def _fork(self, answers: LedAnswers, place: int, told: TokenLogprobs) -> None:
         others = other_tokens(told.top, told.token, self._plan.others, self._plan.least, self._ends)
         for token, logprob in others[: self._n - len(answers.answers)]:
             answers.fork(TRUNK, place, (TokenLogprobs(token, logprob, told.top),))

@@ -139,7 +139,8 @@ def test_an_older_database_is_migrated(store: SessionStore) -> None:
     asked(store, Attachment("sea.png", "", kept_image(picture(), "sea.png")))
     store.close()
     with sqlite3.connect(store.path) as connection:
-        connection.executescript("DROP TABLE message_sounds; DROP TABLE sounds; PRAGMA user_version = 3")
+        dropped = "DROP TABLE message_sounds; DROP TABLE sounds; ALTER TABLE messages DROP COLUMN beside;"
+        connection.executescript(f"{dropped} PRAGMA user_version = 3")
     with SessionStore(store.path) as opened:
         chat = Chat(opened, opened.sessions()[0])
         assert chat.branch[0].attachments[0].image is not None

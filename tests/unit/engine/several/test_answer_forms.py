@@ -56,3 +56,12 @@ def test_a_function_is_a_form() -> None:
 def test_forms_that_do_not_exist_are_refused_with_those_that_do(form: str) -> None:
     with pytest.raises(BadSetting, match=r"form of an answer|pattern"):
         form_of(form)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("40", "40"), ("1,000", "1000"), ("4e1", "40"), ("2.50", "2.5"), ("-300.0", "-300"), ("0.0", "0")],
+)
+def test_a_number_is_told_as_people_write_it(text: str, told: str) -> None:
+    assert str(form_of("number")(text)) == told
+    assert form_of("number")("9e99") == Decimal("9e99")

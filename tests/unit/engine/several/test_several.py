@@ -106,7 +106,7 @@ def test_losers_leave_within_a_pass_and_free_their_pages(llm: LLM, monkeypatch: 
 
 
 def test_a_budget_of_tokens_ends_all_answers(llm: LLM) -> None:
-    several = llm.several(PROMPT, 4, most_tokens=20, seed=2, temperature=1.0, max_tokens=200, ignore_eos=True)
+    several = llm.several(PROMPT, 4, most_tokens=20, seed=2, temperature=1.0, ignore_eos=True)
     several.read()
     assert 20 <= several.n_generated < 80
     assert several.choice is not None

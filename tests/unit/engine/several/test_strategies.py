@@ -17,6 +17,7 @@ from edgeinfer.engine.several.several import Several
 from edgeinfer.errors import BadSetting, EdgeInferError, UnknownKey
 from edgeinfer.scheduling.several.forking import next_uncertain, other_tokens
 from edgeinfer.scheduling.several.picks import PICKS
+from tests.golden.goldens import DATA
 from tests.unit.engine.several.led import alone, assert_each_is_itself, gathered
 
 PROMPT = "the rain in the tin, the hen in the inn, and a moth in the broth; " * 2
@@ -281,3 +282,16 @@ def test_what_cannot_be_is_refused(llm: LLM, arguments: dict[str, Any], message:
 def test_an_unknown_strategy_is_refused_with_those_there_are(llm: LLM) -> None:
     with pytest.raises(UnknownKey, match="cut, independent, particles, uncertain"):
         llm.several(PROMPT, 3, lead="best")
+
+
+@pytest.mark.parametrize("name", ["lfm2-q4_0", "qwen35-q4_0", "gemma3-q4_0"])
+def test_states_and_windows_are_forked_exactly(name: str) -> None:
+    file, prompt = DATA / f"{name}.gguf", "the rain in the inn and the hen in the tin, " * 6
+    with load(file, device="cpu", n_sessions=5, n_context=512) as llm:
+        several = llm.several(
+            prompt, 4, lead="uncertain:entropy=1,apart=3,least=0", pick="likely", seed=3, ignore_eos=True, **HOT
+        )
+        found = gathered(several)
+        with load(file, device="cpu", n_sessions=1, n_context=512, spec="off") as plain:
+            assert_each_is_itself(several, found, plain)
+    assert sum(fork is not None for fork in several.forks) == 3

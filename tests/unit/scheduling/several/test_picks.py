@@ -144,3 +144,17 @@ def test_confidence_ends_a_vote_before_it_is_certain() -> None:
     _, _, many = run(PICKS.get("vote"), scripts, Rules(), [1] * 16)
     assert few < many
     assert "probability" in sure.reason
+
+
+@pytest.mark.parametrize("name", [name for name in PICKS.keys() if name != "check"])  # noqa: SIM118
+def test_what_stands_for_no_answer_is_not_kept(name: str) -> None:
+    cut = [SampledAnswer(0, 9, is_over=True, weight=0.0), SampledAnswer(1, 5, is_over=True)]
+    assert PICKS.get(name).verdict(cut, Rules()).chosen == 1
+
+
+def test_votes_count_as_many_answers_as_each_stands_for() -> None:
+    whole = [
+        SampledAnswer(number, 5, is_over=True, is_whole=True, answer=answer, weight=weight)
+        for number, (answer, weight) in enumerate([("a", 1.0), ("a", 1.0), ("b", 3.0)])
+    ]
+    assert PICKS.get("vote").verdict(whole, Rules()).chosen == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
+from edgeinfer.engine.several.strategies.particles import Particles, ParticlesLeader
 from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.several.resampling import effective_size, shares, systematic
 
@@ -70,3 +73,94 @@ def test_a_potential_leads_particles(llm: LLM) -> None:
     with pytest.raises(BadSetting, match="from 0 on"):
         llm.several(PROMPT, 3, lead="particles:every=2", potential=lambda text: -1.0, seed=1, **HOT).read()
     assert llm.telemetry.queue.n_active == 0
+
+
+CHAIN = {"": {"a": 0.5, "b": 0.3, ".": 0.2}, "a": {"a": 0.2, "b": 0.3, ".": 0.5}, "b": {"a": 0.6, "b": 0.1, ".": 0.3}}
+"""Probabilities of letters after each other; a full stop ends a text, which has at most MOST letters."""
+MOST = 5
+
+
+@dataclass
+class Drawn:
+    """A text of the chain that is already over."""
+
+    text: str
+    logprobs: list[TokenLogprobs]
+    end_logprobs: TokenLogprobs | None
+
+    @property
+    def tokens(self) -> str:
+        return self.text
+
+
+class DrawnAnswers:
+    """Answers that are whole as soon as they begin, so that all of them are ahead of where they are weighed."""
+
+    def __init__(self, n: int, draw: random.Random) -> None:
+        self._draw = draw
+        self.answers = tuple(self._drawn("", []) for _ in range(n))
+        self.weights: dict[int, float] = {}
+        self.dropped: set[int] = set()
+
+    @property
+    def ended(self) -> range:
+        return range(len(self.answers))
+
+    def _drawn(self, text: str, told: list[TokenLogprobs]) -> Drawn:
+        told = list(told)
+        while len(text) < MOST:
+            ways = CHAIN[text[-1:]]
+            (letter,) = self._draw.choices(list(ways), list(ways.values()))
+            chosen = TokenLogprobs(ord(letter), math.log(ways[letter]), ())
+            if letter == ".":
+                return Drawn(text, told, chosen)
+            text, told = text + letter, [*told, chosen]
+        return Drawn(text, told, None)
+
+    def beginning(self, number: int, n_tokens: int) -> str:
+        return self.answers[number].text[:n_tokens]
+
+    def fork(self, number: int, n_tokens: int, more: object = ()) -> int:
+        parent = self.answers[number]
+        self.answers = (*self.answers, self._drawn(parent.text[:n_tokens], parent.logprobs[:n_tokens]))
+        return len(self.answers) - 1
+
+    def drop(self, number: int) -> None:
+        self.dropped.add(number)
+
+    def weigh(self, number: int, weight: float) -> None:
+        self.weights[number] = weight
+
+    def expect(self, n: int) -> None:
+        assert n >= len(self.answers)
+
+
+def probabilities(text: str = "") -> dict[str, float]:
+    """Of all texts of the chain that begin so, the full stop where there is one."""
+    if len(text) == MOST or text.endswith("."):
+        return {text: 1.0}
+    ways = CHAIN[text[-1:]].items()
+    return {whole: own * chance for letter, own in ways for whole, chance in probabilities(text + letter).items()}
+
+
+@pytest.mark.parametrize(("every", "share"), [(1, 1.0), (2, 0.7), (3, 1.0), (9, 0.5)])
+@pytest.mark.parametrize("power", [0.5, 2.0])
+def test_what_is_kept_has_the_probability_to_a_power(every: int, share: float, power: float) -> None:
+    draw, n, found = random.Random(every), 300, dict[str, float]()
+    plan, n_runs = Particles(every=every, power=power, share=share), 30
+    for _ in range(n_runs):
+        answers = DrawnAnswers(n, draw)
+        leader = ParticlesLeader(plan, n, MOST, draw)
+        while not any(answers.weights.values()):
+            leader.look(answers)  # type: ignore[arg-type]
+        assert sum(answers.weights.values()) == pytest.approx(n)
+        for number, weight in answers.weights.items():
+            assert not (weight and number in answers.dropped)
+            own = answers.answers[number]
+            text = own.text + ("" if own.end_logprobs is None else ".")
+            found[text] = found.get(text, 0.0) + weight / (n * n_runs)
+    powers = {text: chance**power for text, chance in probabilities().items()}
+    total = sum(powers.values())
+    distance = sum(abs(found.get(text, 0.0) - weight / total) for text, weight in powers.items()) / 2
+    plain = sum(abs(chance - powers[text] / total) for text, chance in probabilities().items()) / 2
+    assert distance < 0.06 < plain / 4
