@@ -243,7 +243,7 @@ def test_stop_strings_and_budgets_count_what_was_inherited(llm: LLM, plain: LLM)
     assert_each_is_itself(several, gathered(several), plain)
     spent = llm.several(PROMPT, 5, lead=LEADS[0], most_tokens=25, seed=2, temperature=1.2, ignore_eos=True)
     spent.read()
-    assert 25 <= spent.n_generated < 60
+    assert 20 <= spent.n_generated < 60  # the tokens into which answers are forked count for the budget alone
     assert spent.choice is not None
     assert "budget" in spent.choice.reason
 

@@ -98,7 +98,7 @@ def test_without_a_limit_of_each_none_waits(llm: LLM) -> None:
     several = llm.several(PROMPT, 4, pick="shortest", most_tokens=40, ignore_eos=True, **options)
     assert len(several.answers) == 4
     several.read()
-    assert several.n_generated <= 44
+    assert several.n_generated < 40 + 4 * 8  # the pass that spends it may have drafts
 
 
 def test_stopping_while_answers_wait(llm: LLM, clock: Clock) -> None:
