@@ -22,7 +22,11 @@ from edgeinfer.app.plans.expectation import (
     note_for_calibration,
     worker_lines,
 )
-from edgeinfer.app.plans.expected_answers import expected_answers_lines, expected_answers_s
+from edgeinfer.app.plans.expected_answers import (
+    expected_answers_lines,
+    expected_answers_s,
+    note_answers_for_calibration,
+)
 from edgeinfer.app.plans.measured import SpeedLog
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
@@ -91,6 +95,22 @@ def test_answers_side_by_side_are_predicted_pass_by_pass(llm: LLM, profile: Prof
     assert "(took 0.50 s)" in line
     alone = expected_answers_s(llm, [STATS])
     assert alone == pytest.approx(predictor.prompt_s(200) + predictor.decode_s(64, 200), rel=1e-3)
+
+
+def test_answers_side_by_side_correct_the_next_prediction_of_such(llm: LLM, profile: Profile) -> None:
+    several = [replace(STATS, n_generated=length) for length in (64, 40)]
+    before_s, alone_s = expected_answers_s(llm, several), expected_answers_s(llm, [STATS])
+    assert before_s is not None
+    assert STATS.ttft_s is not None
+    for _ in range(3):
+        note_answers_for_calibration(llm, several, STATS.ttft_s + 2 * before_s)
+    again_s = expected_answers_s(llm, several)
+    read_s = Predictor(profile, llm.telemetry.work).prompt_s(200)
+    assert again_s == pytest.approx(read_s + 2 * before_s, rel=1e-2)
+    assert expected_of(llm, STATS) == Expected(200 / read_s, 64 / (alone_s - read_s), False)  # type: ignore[operator]
+    note_answers_for_calibration(llm, [STATS], 9.0)  # one alone says nothing of several
+    note_answers_for_calibration(llm, [replace(STATS, n_generated=9)] * 2, 9.0)  # nor do short ones
+    assert expected_answers_s(llm, several) == again_s
 
 
 def test_without_a_profile_answers_side_by_side_are_not_predicted(llm: LLM) -> None:

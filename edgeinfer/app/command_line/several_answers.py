@@ -183,11 +183,17 @@ def kept_notice(several: Several) -> str:
 
 def several_report(llm: LLM, several: Several, pick: str) -> tuple[dict[str, object], list[str]]:
     """What is told of answers that are over, in JSON and in lines, with the seconds that were predicted."""
-    from edgeinfer.app.plans.expected_answers import expected_answers_lines, expected_answers_s
+    from edgeinfer.app.plans.expected_answers import (
+        expected_answers_lines,
+        expected_answers_s,
+        note_answers_for_calibration,
+    )
     from edgeinfer.app.several_record import several_record
 
     stats = [answer.stats for answer in several.answers if answer.stats is not None]
-    expected_s = expected_answers_s(llm, stats)
+    expected_s = None if any(several.forks) else expected_answers_s(llm, stats)  # forks begin later
+    if expected_s is not None:
+        note_answers_for_calibration(llm, stats, several.seconds)
     record: dict[str, object] = {"several": several_record(several, pick) | {"predicted_s": expected_s}}
     return record, [*several_lines(several), *expected_answers_lines(expected_s, several.seconds, len(stats))]
 

@@ -24,8 +24,9 @@ from edgeinfer.scheduling.machine.topology import Topology
 from edgeinfer.temporary import write_whole
 
 GIB = 1 << 30
-Kind = Literal["first_short", "first_long", "later_short", "later_long", "token", "step"]
-"""Prompts of a model that was just loaded, and later ones; single tokens; the overhead of a step besides its pass."""
+Kind = Literal["first_short", "first_long", "later_short", "later_long", "token", "step", "together"]
+"""Prompts of a model that was just loaded, and later ones; single tokens; the overhead of a step besides its pass;
+several answers side by side."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 READ_MIN = 128
 """Tokens of a long prompt; for shorter ones most of the time is spent around the passes."""
@@ -118,12 +119,14 @@ class Adjustment:
     prompt, token  measured over predicted seconds of passes
     begin_s        overhead until the first token, besides passes over the prompt; None while unknown
     step_s         overhead of each token besides its pass: choosing it, drafting, text; None while unknown
+    together       measured over predicted seconds of answers side by side, overhead included; None while unknown
     """
 
     prompt: float = 1.0
     token: float = 1.0
     begin_s: float | None = None
     step_s: float | None = None
+    together: float | None = None
 
     def prompt_s(self, passes_s: float) -> float:
         """Seconds until the first token."""
@@ -132,6 +135,12 @@ class Adjustment:
     def tokens_s(self, passes_s: float, n_tokens: int = 1) -> float:
         """Seconds of this many tokens, whose passes are predicted to take `passes_s`."""
         return self.token * passes_s + n_tokens * (self.step_s or 0.0)
+
+    def together_s(self, passes_s: float, n_tokens: int) -> float:
+        """Seconds of this many tokens of answers side by side, whose passes are predicted to take `passes_s`."""
+        if self.together is None:
+            return self.tokens_s(passes_s, n_tokens)
+        return self.together * (passes_s + n_tokens * (self.step_s or 0.0))
 
     def knows_prompt(self, n_tokens: int) -> bool:
         """Whether a prompt of this many tokens can be predicted: for a short one the passes alone say nothing."""
@@ -159,15 +168,20 @@ class PredictionCalibration:
         if step_s is not None:
             self._note("step", 0.0, step_s)
 
+    def note_together(self, predicted_s: float, measured_s: float) -> None:
+        """Note the time of several answers side by side; `predicted_s`: of passes, and `Adjustment.step_s` a token."""
+        self._note("together", predicted_s, measured_s)
+
     def adjustment(self, *, is_first: bool = True) -> Adjustment:
         """The adjustment for predictions; `is_first`: for the first answer of a model that was just loaded."""
         begins, prompt = self._prompts()
-        steps = self._pairs["step"]
+        steps, together = self._pairs["step"], self._pairs["together"]
         return Adjustment(
             prompt,
             _factor(self._pairs["token"]),
             begins[_kind_of(1, is_first=is_first)],
             statistics.median(measured_s for _, measured_s in steps) if steps else None,
+            _factor(together) if len(together) >= LEAST_ANSWERS else None,
         )
 
     def save(self) -> None:

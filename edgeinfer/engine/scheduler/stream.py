@@ -168,6 +168,11 @@ class TextStream:
         return self._sequence.spans(self._sequence.n_seen)
 
     @property
+    def n_generated(self) -> int:
+        """Number of tokens of the answer so far, as in `live`, which takes longer to make."""
+        return self._sequence.n_generated
+
+    @property
     def live(self) -> RequestProgress:
         """Progress of the answer while it is generated; may be read from any thread."""
         return self._sequence.live

@@ -91,7 +91,7 @@ class Outlined:
     @property
     def n_generated(self) -> int:
         """Tokens so far, those of the outline too."""
-        return sum(stream.live.n_generated for stream in self.streams)
+        return sum(stream.n_generated for stream in self.streams)
 
     def read(self) -> str:
         """Write to the end and return the whole text."""

@@ -158,7 +158,7 @@ class Judge:
             return sample
         stream = self._streams[sample.number]
         stats = stream.stats if sample.number in ended else None
-        sample = replace(sample, n_tokens=stream.live.n_generated, logprob=self._logprob(sample.number))
+        sample = replace(sample, n_tokens=stream.n_generated, logprob=self._logprob(sample.number))
         if stats is None:
             return sample
         is_whole = stats.finish_reason == "stop"
