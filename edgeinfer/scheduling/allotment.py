@@ -104,7 +104,8 @@ class Wish:
 
     n_missing: tokens to evaluate before its next one is known; 1: it is decoding. last_pass: number of the last pass it
     took part in. n_silent: how many of the missing tokens need no output, None: all but the last. n_before: tokens
-    before these. n_least: how many a pass must have, if it has any. Wishes are in order of arrival.
+    before these. n_least: how many a pass must have, if it has any. group: of answers whose reader waits for all of
+    them, so that none slows the others; 0: it has none. Wishes are in order of arrival.
     """
 
     key: int
@@ -114,6 +115,7 @@ class Wish:
     n_silent: int | None = None
     n_before: int = 0
     n_least: int = 1
+    group: int = 0
 
     def n_outputs(self, n_tokens: int) -> int:
         """Outputs to count for so many of its tokens; 1 also while a prompt that needs none is read."""
@@ -179,9 +181,10 @@ def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: PassRoom, given: di
     left_out = [wish for wish in foremost.values() if room.number - wish.last_pass > PATIENCE]
     if left_out:
         _add(given, wishes, min(left_out, key=lambda each: each.last_pass), LEAST_CHUNK, room)
-    most = {kind: _most_tokens(wishes, pace, room, for_prompt=kind) for kind in foremost}
+    kinds = {(wish.is_interactive, wish.group) for wish in prompts}
+    most = {kind: _most_tokens(wishes, pace, room, for_prompt=kind[0], group=kind[1]) for kind in kinds}
     for wish in prompts:
-        n_left = most[wish.is_interactive] - sum(given.values())
+        n_left = most[wish.is_interactive, wish.group] - sum(given.values())
         own_room = room if is_watched or not wish.is_interactive else replace(room, n_drafts=0)
         _add(given, wishes, wish, n_left if given else max(n_left, LEAST_CHUNK), own_room)
 
@@ -221,9 +224,10 @@ def _in_blocks(n_tokens: int, n_before: int, n_more: int, n_left: int, block: in
     return n_up if n_up <= n_left else 0
 
 
-def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: PassRoom, *, for_prompt: bool) -> int:
-    """Total tokens the pass may have; `for_prompt`: while reading an interactive prompt."""
-    n_watched = sum(wish.is_interactive and wish.decodes for wish in wishes)
+def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: PassRoom, *, for_prompt: bool, group: int = 0) -> int:
+    """Total tokens the pass may have; `for_prompt`: while reading an interactive prompt, of this `group`."""
+    decoding = [wish for wish in wishes if wish.is_interactive and wish.decodes]
+    n_watched = sum(not group or wish.group != group for wish in decoding)
     if not n_watched and any(wish.is_interactive for wish in wishes):
         return room.max_tokens
     usual_s = pace.seconds(max(1, n_watched))

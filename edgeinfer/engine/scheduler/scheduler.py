@@ -177,6 +177,7 @@ class Scheduler:
                     None if each.scores.is_whole else each.n_silent,
                     each.cached.n_cached,
                     each.request.least_together(each.cached.n_cached),
+                    each.group,
                 )
                 for number, each in enumerate(able)
             ]

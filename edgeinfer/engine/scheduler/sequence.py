@@ -96,8 +96,8 @@ class ScheduledSequence:
         self.state: State = "waiting"
         self.has_entered = self.has_begun = self.is_dropped = self.is_left = self.is_batched = False
         self.work: BatchWork | None = None  # under way
-        self.n_pages = self.n_shared_pages = 0
-        """Pages to reserve, 0: the default; how many of them a sequence that stays holds anyway."""
+        self.n_pages = self.n_shared_pages = self.group = 0
+        """Pages to reserve, 0: the default; how many of them a sequence that stays holds anyway; `Wish.group`."""
         self.number = self.last_pass = self.n_preempted = self.n_from_disk = self.n_shifted = 0
         self.error: BaseException | None = None
         self.failed_alone = False

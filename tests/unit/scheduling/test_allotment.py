@@ -341,3 +341,16 @@ def test_prompts_that_are_read_in_blocks_end_with_one_or_with_themselves(
             n_all = wish.n_before + wish.n_missing
             n_read = wish.n_before + n_tokens
             assert n_read % 64 == 0 or n_read // 64 == n_all // 64
+
+
+def test_prompts_wait_for_no_answers_of_their_own_group() -> None:
+    decoding_, prompts = [Wish(0, True, 1, 0, group=5)], [Wish(key, True, 90, 0, group=5) for key in (1, 2, 3)]
+    assert allot([*decoding_, *prompts], REAL, ROOM) == {0: 1, 1: 90, 2: 90, 3: 75}
+    alone = [replace(wish, group=0) for wish in (*decoding_, *prompts)]
+    assert sum(allot(alone, REAL, ROOM).values()) < 120  # the answer is not to stall
+    stranger = Wish(9, True, 1, 0)
+    assert sum(allot([*decoding_, *prompts, stranger], REAL, ROOM).values()) < 120
+    foreign = Wish(9, True, 500, 0)
+    found = allot([*decoding_, foreign], REAL, ROOM)
+    assert 1 <= found[9] < 120  # another reader's prompt does not slow the group
+    assert allot([*decoding_, *prompts, foreign], REAL, ROOM) == {0: 1, 1: 90, 2: 90, 3: 75}
