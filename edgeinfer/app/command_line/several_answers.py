@@ -56,7 +56,13 @@ VoteForm = Annotated[
     ),
 ]
 Enough = Annotated[
-    int | None, typer.Option("--enough", metavar="M", help="Decide as soon as M answers are finished.", min=1)
+    str | None,
+    typer.Option(
+        "--enough",
+        metavar="M|P%",
+        help="Decide as soon as M answers are finished (3), or once the leader of a vote is that likely to stay ahead "
+        "(95%).",
+    ),
 ]
 LeadName = Annotated[
     str | None,
@@ -86,7 +92,7 @@ def wanted_answers(
     answers: int | None,
     pick: str | None,
     form: str | None,
-    enough: int | None,
+    enough: str | None,
     budget: str | None,
     lead: str | None = None,
 ) -> WantedAnswers | None:
@@ -99,7 +105,7 @@ def wanted_answers(
     from edgeinfer.engine.several.answer_forms import form_of
     from edgeinfer.scheduling.several.picks import PICKS
 
-    arguments: dict[str, Any] = {"pick": pick or "vote", "answer": form or "auto", "enough": enough or 0}
+    arguments: dict[str, Any] = {"pick": pick or "vote", "answer": form or "auto", **_stopping(enough)}
     form_of(arguments["answer"])
     if lead is not None:
         from edgeinfer.engine.several.leading import planned
@@ -113,6 +119,20 @@ def wanted_answers(
         known = ", ".join(name for name in PICKS.keys() if name != "check")  # noqa: SIM118  # a registry is no mapping
         raise BadSetting(f"--pick cannot be {pick}; there are: {known}, check:COMMAND")
     return WantedAnswers(answers, arguments | _limits(budget))
+
+
+def _stopping(enough: str | None) -> dict[str, Any]:
+    """When to decide. Raises BadSetting."""
+    if enough is None:
+        return {}
+    number, is_share = enough.removesuffix("%"), enough.endswith("%")
+    try:
+        value = float(number) / 100 if is_share else int(number)
+    except ValueError:
+        value = 0
+    if not (0 < value <= 1 if is_share else value >= 1):
+        raise BadSetting(f"--enough cannot be {enough}: it is a number of answers, or a probability, such as 3 or 95%")
+    return {"confidence": value} if is_share else {"enough": value}
 
 
 def _limits(budget: str | None) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class SeveralAnswers(RequestBody):
     vote_by: Text = "auto"
     enough: Annotated[int, Field(ge=0, le=MOST_ANSWERS)] = 0
     confidence: Annotated[float, Field(gt=0, le=1)] = 1.0
+    most_entropy: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     most_tokens: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     most_s: Annotated[float, Field(ge=0, le=1 << 31, allow_inf_nan=False)] = 0.0
     lead: Annotated[str, Field(max_length=500)] = "independent"
@@ -52,6 +53,7 @@ class SeveralAnswers(RequestBody):
             pick=self.pick,
             answer=self.vote_by,
             enough=self.enough,
+            most_entropy=self.most_entropy,
             confidence=self.confidence,
             most_tokens=self.most_tokens,
             most_s=self.most_s,

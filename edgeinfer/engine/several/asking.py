@@ -60,6 +60,7 @@ class SeveralAsker:
         answer: str | Form = "auto",
         enough: int = 0,
         confidence: float = 1.0,
+        most_entropy: float | None = None,
         check: Check | None = None,
         lead: str = "independent",
         potential: Potential | None = None,
@@ -72,16 +73,16 @@ class SeveralAsker:
 
         `pick`: how: vote, weighted, shortest, first, likely, check, medoid (`scheduling.several.picks`). `answer`: what
         of a text counts for votes (`answer_forms.form_of`). `enough`: how many finished answers the pick is content
-        with; 0: as it says itself. `confidence`: votes also stop once the leader is that likely to stay ahead. `check`:
-        whether an answer is right, for the pick check; runs in a thread. `most_tokens`, `most_s`: limits of all answers
-        together, which end those that go on; 0: none; with `max_tokens` answers wait until they can come to their end
-        within these. `lead`: which answers are written: independent, uncertain, cut,
-        particles (`engine.several.strategies`), with options as in "uncertain:entropy=1.5,others=2". `potential`: how
-        good beginnings of answers are, for particles. With a seed, answers have that seed and those that follow it.
-        Raises as `chat`, and BadSetting.
+        with; 0: as it says itself. `confidence`: votes also stop once the leader is that likely to stay ahead;
+        `most_entropy`: once three or more votes have no higher entropy, in nats. `check`: whether an answer is right,
+        for the pick check; runs in a thread. `most_tokens`, `most_s`: limits of all answers together, which end those
+        that go on; 0: none; with `max_tokens` answers wait until they can come to their end within these. `lead`: which
+        answers are written: independent, uncertain, cut, particles (`engine.several.strategies`), with options as in
+        "uncertain:entropy=1.5,others=2". `potential`: how good beginnings of answers are, for particles. With a seed,
+        answers have that seed and those that follow it. Raises as `chat`, and BadSetting.
         """
         self._pool.check_open()
-        picking = self._picking(pick, answer, Rules(enough, confidence), check)
+        picking = self._picking(pick, answer, Rules(enough, confidence, most_entropy), check)
         if not 1 <= n <= MOST_ANSWERS:
             raise BadSetting(f"n cannot be {n}: several answers are 1 to {MOST_ANSWERS}")
         if most_tokens < 0 or most_s < 0:
@@ -120,6 +121,8 @@ class SeveralAsker:
         """How one is kept. Raises BadSetting."""
         if pick not in PICKS:
             raise BadSetting(f"pick cannot be {pick!r}; there are: {', '.join(PICKS.keys())}")
+        if rules.most_entropy is not None and not rules.most_entropy >= 0:
+            raise BadSetting("most_entropy must be 0 or more, in nats; 0 wants all answers so far to agree")
         if rules.enough < 0 or not 0 < rules.confidence <= 1:
             raise BadSetting("enough must be 0 or more, and confidence above 0 and at most 1")
         chosen = PICKS.get(pick)

@@ -48,15 +48,21 @@ class SampledAnswer:
         return self.is_whole and self.answer is not None
 
 
+LEAST_VOTES = 3
+"""Votes of which the entropy says something."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """When to stop. `enough`: whole answers after which the others are not needed; 0: as many as the pick wants.
 
-    `confidence`: stop once the leading answer is that likely to stay ahead; 1: only once it must.
+    `confidence`: stop once the leading answer is that likely to stay ahead; 1: only once it must. `most_entropy`: stop
+    once the entropy of what LEAST_VOTES answers or more say is no higher, in nats; None: whatever it is.
     """
 
     enough: int = 0
     confidence: float = 1.0
+    most_entropy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

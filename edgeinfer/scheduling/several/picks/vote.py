@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeinfer.scheduling.several.samples import OPEN, Pick, Rules, SampledAnswer, Verdict, fallback, still_open
-from edgeinfer.scheduling.several.votes import cannot_change, confidence, leading, tally
+from edgeinfer.scheduling.several.samples import (
+    LEAST_VOTES,
+    OPEN,
+    Pick,
+    Rules,
+    SampledAnswer,
+    Verdict,
+    fallback,
+    still_open,
+)
+from edgeinfer.scheduling.several.votes import cannot_change, confidence, entropy, leading, tally
 
 
 def verdict(samples: Sequence[SampledAnswer], rules: Rules) -> Verdict:
@@ -25,6 +34,8 @@ def verdict(samples: Sequence[SampledAnswer], rules: Rules) -> Verdict:
         return leading(samples, votes, f"{told}, and no more were asked for")
     if rules.confidence < 1 and (sure := confidence(votes)) >= rules.confidence:
         return leading(samples, votes, f"{told}, which stays so with a probability of {sure:.2f}")
+    if rules.most_entropy is not None and n_votes >= LEAST_VOTES and entropy(votes) <= rules.most_entropy:
+        return leading(samples, votes, f"{told}, with an entropy of {entropy(votes):.2f}")
     return OPEN
 
 

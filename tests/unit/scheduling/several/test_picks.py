@@ -146,6 +146,23 @@ def test_confidence_ends_a_vote_before_it_is_certain() -> None:
     assert "probability" in sure.reason
 
 
+@pytest.mark.parametrize("said", ["aaabbbbb", "abaaaaaa", "abcabcaa", "aabaaaab"])
+@pytest.mark.parametrize("most", [0.0, 0.6, 1.0])
+def test_a_low_entropy_of_three_or_more_votes_ends_a_vote(said: str, most: float) -> None:
+    def entropy(votes: str) -> float:
+        shares = [votes.count(each) / len(votes) for each in set(votes)]
+        return -sum(share * math.log(share) for share in shares)
+
+    whole = ended([Script(5, each, -1) for each in said])
+    first = next((n for n in range(3, 9) if entropy(said[:n]) <= most + 1e-12), 8)
+    for n in range(1, first + 1):
+        samples = [*whole[:n], *(SampledAnswer(number, 3) for number in range(n, 8))]
+        verdict = PICKS.get("vote").verdict(samples, Rules(most_entropy=most))
+        is_certain = PICKS.get("vote").verdict(samples, Rules()).chosen is not None
+        assert (verdict.chosen is not None) == (n == first or is_certain)
+        assert is_certain or n < first or "entropy" in verdict.reason
+
+
 @pytest.mark.parametrize("name", [name for name in PICKS.keys() if name != "check"])  # noqa: SIM118
 def test_what_stands_for_no_answer_is_not_kept(name: str) -> None:
     cut = [SampledAnswer(0, 9, is_over=True, weight=0.0), SampledAnswer(1, 5, is_over=True)]
