@@ -22,6 +22,8 @@ from edgeinfer.models.text.tool_formats.values import python_calls
 MOST_TOOLS = 128
 MOST_CUTS = 64
 """Ends of calls that are tried in a block that was cut."""
+MOST_FAILED = 64
+"""What begins as a call and is none, one after the other, before the rest is content: each is looked at to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ class ToolReader:
         self._held = self._space = ""
         self._place: Literal["content", "call", "after"] = "content"
         self._has_content = self._is_final = False
+        self._n_failed = 0
 
     def push(self, text: str) -> str:
         """Content that is now certain not to be a call; completed calls are in `calls`."""
@@ -152,7 +155,7 @@ class ToolReader:
         if self._form.shape == "bare":
             return self._in_bare_content()
         text, trigger = self._held, self._form.trigger
-        at = text.find(trigger)
+        at = text.find(trigger) if self._n_failed < MOST_FAILED else -1
         if at >= 0:
             content = text[:at].rstrip()
             self._held, self._space, self._place = text[at:], text[len(content) : at], "call"
@@ -199,10 +202,12 @@ class ToolReader:
         if end is None and (not body or body[0] in "{[") and not self._is_final:
             return "", False
         self._value = _ValueEnd()
+        self._n_failed += body[:1] in ("{", "[")
         calls = None if end is None else calls_of(body[:end], self._form, self._names)
         if calls is None:
             return self._no_call()
         self.calls += calls
+        self._n_failed = 0
         self._held, self._place = body[end:], "after"
         return "", True
 
@@ -216,7 +221,9 @@ class ToolReader:
             with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.calls += [checked_call(*call, self._names) for call in read(body[:cut], self._parameters)]
                 self._held, self._place = body[cut:], "after"
+                self._n_failed = 0
                 return "", True
+        self._n_failed += 1
         return self._no_call()
 
     def _cuts(self, body: str) -> list[int]:

@@ -43,8 +43,12 @@ to write whitespace forever.
 MOST_TEXT = 1 << 20
 """Most characters of a schema or grammar."""
 _FIRST_RULE = re.compile(r"^\s*root\s*::=", re.MULTILINE)
-_PART = re.compile(r'#[^\r\n]*|"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|\.|(?<![\w-])start(?![\w-])', re.DOTALL)
-"""A comment, a literal, a character set, any character, or a reserved name."""
+_PART = re.compile(
+    r'#[^\r\n]*|"(?:[^"\\]|\\.)*(?:"|(?P<literal>\\?\Z))|\[(?:[^\]\\]|\\.)*(?:\]|(?P<set>\\?\Z))'
+    r"|\.|(?<![\w-])start(?![\w-])",
+    re.DOTALL,
+)
+"""A comment, a literal, a character set, any character, or a reserved name; what is not closed goes on to the end."""
 _INSTEAD = {".": r"[^\x00]", "start": "start-here"}
 _CHARACTER = re.compile(r"\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\.|.", re.DOTALL)
 _OPERATORS = "&~-"
@@ -234,7 +238,8 @@ def spelled(grammar: str) -> str:
 
 def _part(found: re.Match[str]) -> str:
     text = _INSTEAD.get(found[0], found[0])
-    if text != found[0] or text.startswith("#"):
+    is_open = found["literal"] is not None or found["set"] is not None
+    if text != found[0] or text.startswith("#") or is_open:
         return text
     characters = _CHARACTER.findall(text[1:-1])
     return f"[{_set(characters)}]" if text.startswith("[") else f'"{"".join(map(_character, characters))}"'

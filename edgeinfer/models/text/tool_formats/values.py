@@ -8,12 +8,15 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgeinfer.models.text.tool_formats import Parameters
 
 Calls = list[tuple[str, dict[str, Any]]]
+SOURCE = "what-a-model-wrote"
+warnings.filterwarnings("ignore", module=SOURCE)  # what the compiler thinks of its style belongs on nobody's screen
 
 
 def typed(text: str, function: str, argument: str, parameters: Parameters) -> Any:
@@ -64,7 +67,7 @@ def with_objects(text: str, call: str) -> Calls:
 def python_calls(text: str, parameters: Parameters) -> Calls:
     """Calls in a list, as in Python: [f(a=1), g()]. Raises ValueError for anything else."""
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = ast.parse(text.strip(), SOURCE, "eval").body
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError("no calls") from error
     calls = []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from edgeinfer.errors import BadSetting
@@ -85,3 +88,44 @@ def test_arguments_are_no_other_json(arguments: object) -> None:
     message = Message("assistant", "", {"tool_calls": [{"function": {"name": "clock", "arguments": arguments}}]})
     with pytest.raises(BadSetting, match=r"'clock' are .* must be an object"):
         tools.with_objects(message)
+
+
+def test_what_only_begins_as_calls_is_looked_at_a_limited_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    find = tools._ValueEnd.find
+
+    def counted(self: tools._ValueEnd, text: str) -> int | None:
+        looked.append(len(text))
+        return find(self, text)
+
+    monkeypatch.setattr(tools._ValueEnd, "find", counted)
+    for form in ("firefunction", "hermes"):
+        looked.clear()
+        begun = f'{TOOL_FORMATS.get(form).trigger}{{"name": "f", '
+        reader = ToolReader(TOOL_FORMATS.get(form), frozenset({"f"}))
+        content = reader.push(begun * 500) + reader.finish()
+        assert content == begun * 500
+        assert reader.calls == []
+        assert len(looked) <= tools.MOST_FAILED + 1
+
+
+def test_calls_are_read_after_some_that_only_begin() -> None:
+    form = TOOL_FORMATS.get("hermes")
+    reader = ToolReader(form, frozenset({"f"}))
+    call = f'{form.begin}{{"name": "f", "arguments": {{}}}}{form.end}'
+    for _ in range(3):
+        reader.push(f"{form.trigger}{{]}}" * (tools.MOST_FAILED - 1) + call)
+    reader.finish()
+    assert len(reader.calls) == 3
+
+
+def test_the_compiler_tells_nobody_what_it_thinks_of_a_call() -> None:
+    program = (
+        "from edgeinfer.models.text.tool_formats.values import python_calls\n"
+        "for text in ('[f(a=1if 2 else 3)]', r'[f(a=\"\\d\")]'):\n"
+        "    try: print(python_calls(text, {}))\n"
+        "    except ValueError: print('none')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["none", "[('f', {'a': '\\\\d'})]"]
+    assert done.stderr == ""

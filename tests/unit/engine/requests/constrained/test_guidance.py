@@ -182,3 +182,10 @@ def test_what_is_no_character_is_refused(model_tokenizer: Tokenizer, root: str) 
 def test_grammars_in_larks_form_stay_as_they_are() -> None:
     grammar = r'start: "\u0041" /[a-z&&b]/'
     assert spelled(grammar) == grammar
+
+
+@pytest.mark.parametrize(
+    "end", ["[a.b", "[item+\nitem ::= [item+\nitem ::= [x", '"a.b', '"a.b\\', "[a\\", '"a\\"', "[\\]"]
+)
+def test_what_is_not_closed_stays_as_it_is_written(end: str) -> None:
+    assert spelled(f'root ::= "a" . {end}') == rf'root ::= "a" [^\x00] {end}'
