@@ -5,12 +5,13 @@ from __future__ import annotations
 from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, with_objects
 
+_CALL = r"(?:\[TOOL_CALLS\])?([^\[\]{}]{1,256})(?:\[CALL_ID\][^\[]*)?\[ARGS\](\s*\{.*?)(?=\[TOOL_CALLS\]|\Z)"
+"""A name has a limit: without one, time grows with the square of a text in which there is none."""
+
 
 def read(text: str, parameters: Parameters) -> Calls:
     """The calls in a block."""
-    return with_objects(
-        text, r"(?:\[TOOL_CALLS\])?([^\[\]{}]+)(?:\[CALL_ID\][^\[]*)?\[ARGS\](\s*\{.*?)(?=\[TOOL_CALLS\]|\Z)"
-    )
+    return with_objects(text, _CALL)
 
 
 FORMAT = ToolFormat(

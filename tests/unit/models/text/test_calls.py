@@ -129,3 +129,16 @@ def test_the_compiler_tells_nobody_what_it_thinks_of_a_call() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["none", "[('f', {'a': '\\\\d'})]"]
     assert done.stderr == ""
+
+
+def test_a_name_before_its_arguments_has_a_limit() -> None:
+    form = TOOL_FORMATS.get("mistral_args")
+    for n, n_calls in ((256, 1), (257, 0)):
+        name = "f" * n
+        reader = ToolReader(form, frozenset({name}))
+        reader.push(f'[TOOL_CALLS]{name}[ARGS]{{"a": 1}}')
+        reader.finish()
+        assert len(reader.calls) == n_calls
+    reader = ToolReader(form, frozenset({"f"}))
+    begun = "[TOOL_CALLS]" + '"city": ' * 2000
+    assert reader.push(begun) + reader.finish() == begun
