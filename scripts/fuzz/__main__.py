@@ -54,7 +54,7 @@ class Campaign:
         """Run a child from an input on; returns the number of the one to go on with."""
         numbers = map(str, (self._seed, first, self._count - first))
         command = [sys.executable, str(HERE / "worker.py"), self._target, *numbers, str(shared)]
-        paths = os.pathsep.join(sys.path[:2])
+        paths = os.pathsep.join(filter(None, [*sys.path[:2], os.environ.get("PYTHONPATH")]))
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths})
         assert child.stdout is not None
         reader = threading.Thread(target=self._read, args=(child.stdout,))
