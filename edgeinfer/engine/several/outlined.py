@@ -8,17 +8,16 @@ Ning et al., arXiv 2307.15337.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass
-from typing import Self
 
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.several.mapping import Mapped, failures_text
 from edgeinfer.engine.several.outlines import FIRST, NoOutline, Outline, is_lost, point_start, read_outline
 from edgeinfer.engine.several.reading_order import ReadingOrder
 from edgeinfer.engine.several.suiting import Suiting
+from edgeinfer.engine.several.taken_pieces import TakenPieces
 from edgeinfer.errors import EdgeInferError
 
 BETWEEN_PARTS = "\n"
@@ -34,7 +33,7 @@ class OutlineSteps:
     ordinary: Callable[[], TextStream]
 
 
-class Outlined:
+class Outlined(TakenPieces[str]):
     """An answer by its outline. Iterate over it once, with `for` or `async for`, to write it: pieces of its text.
 
     `outline`: the points, once they are known. `fallback`: why there is one ordinary answer instead; "" if there is
@@ -61,21 +60,7 @@ class Outlined:
         self.first_s: float | None = None
         """Seconds until the first piece; None before."""
         self._began_s, self._is_stopped = 0.0, False
-        self._pieces = self._generated()
-        self._lock = threading.Lock()
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        with self._lock:
-            return next(self._pieces)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+        super().__init__()
 
     @property
     def streams(self) -> tuple[TextStream, ...]:

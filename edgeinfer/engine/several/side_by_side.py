@@ -6,17 +6,17 @@ thread generates them, with an asynchronous one the engine's thread does.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from edgeinfer.engine.scheduler.output import Waiter
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.stream import TextStream
+from edgeinfer.engine.several.taken_pieces import TakenPieces
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,7 +30,7 @@ class AnswerText:
     text: str
 
 
-class SideBySide:
+class SideBySide(TakenPieces[AnswerText]):
     """Answers that are written side by side. Iterate over them once, with `for` or `async for`, to generate them.
 
     `answers` are the answers as streams, to look at and not to iterate over; others may come while they are written.
@@ -47,21 +47,7 @@ class SideBySide:
         """From the first piece requested to the end of all answers."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived: asyncio.Event | None = None
-        self._pieces = self._generated()
-        self._lock = threading.Lock()
-
-    def __iter__(self) -> Iterator[AnswerText]:
-        return self
-
-    def __next__(self) -> AnswerText:
-        with self._lock:
-            return next(self._pieces)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+        super().__init__()
 
     @property
     def n_generated(self) -> int:

@@ -56,7 +56,7 @@ def entropy(votes: Mapping[Hashable, float]) -> float:
     """Entropy of the shares of answers, in nats; 0 if all say the same."""
     total = math.fsum(votes.values())
     shares = [weight / total for weight in votes.values() if weight > 0]
-    return -math.fsum(share * math.log(share) for share in shares)
+    return math.fsum(share * math.log(1 / share) for share in shares)
 
 
 def leading(samples: Sequence[SampledAnswer], votes: Mapping[Hashable, float], reason: str) -> Verdict:
