@@ -10,6 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Sequence
+from operator import index
 from pathlib import Path
 from typing import Unpack
 
@@ -195,10 +196,13 @@ def read_cache(path: Path) -> tuple[list[int], bytes, tuple[float, ...], int]:
     except OSError as reason:
         raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
     header, state = unseal(MAGIC, data, str(path))
-    tokens = header["tokens"]
-    assert isinstance(tokens, list)
-    scales: list[float] = json.loads(str(header.get("scales", "[]")))  # files of earlier versions have none
-    return tokens, state, tuple(scales), int(str(header.get("n_exact", len(tokens))))
+    try:
+        tokens = list(map(index, header["tokens"]))  # type: ignore[arg-type]
+        scales = json.loads(str(header.get("scales", "[]")))  # files of earlier versions have none
+        n_exact = index(header.get("n_exact", len(tokens)))  # type: ignore[arg-type]
+        return tokens, state, tuple(map(float, scales)), max(0, n_exact)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise EdgeInferError(f"{path} is damaged; start again from the text") from None
 
 
 def _write(path: Path, data: bytes) -> None:

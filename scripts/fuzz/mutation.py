@@ -1,14 +1,19 @@
 """Inputs made of others: bytes changed, left out, repeated, moved, joined with those of another input.
 
-In: valid inputs, a generator of random numbers. Out: an input that may be anything, at most MOST_BYTES long.
+In: valid inputs, a generator of random numbers. Out: an input that may be anything, at most MOST_BYTES long, or as long
+as its target says. Most are short, so that there can be many of them; one in LONG_EVERY may be as long as possible.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 MOST_BYTES = 1 << 16
+ROOM_BYTES = 1 << 18
+"""The most that a target can ask for."""
+LONG_EVERY = 64
 NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**63 - 1, 2**63, 2**64 - 1)
 """Numbers at the limits of types."""
 WORDS = (*rb'" \ { } [ ] ( ) < > %} {{ null 1e999 -0'.split(), b"\x00", b"\n", b" ")
@@ -16,12 +21,24 @@ WORDS = (*rb'" \ { } [ ] ( ) < > %} {{ null 1e999 -0'.split(), b"\x00", b"\n", b
 REPEATS = (2, 3, 8, 64, 1000)
 
 
-def mutated(seeds: Sequence[bytes], rng: random.Random) -> bytes:
-    """One of the seeds, changed one to eight times."""
+def input_of(target: Any, seeds: Sequence[bytes], seed: int, number: int) -> bytes:
+    """An input of a target, made of a seed and a number alone.
+
+    A target may have a `mutated` of its own, and the numbers LONGEST_BYTES and USUAL_BYTES.
+    """
+    rng = random.Random(f"{seed} {number}")
+    longest = getattr(target, "LONGEST_BYTES", MOST_BYTES)
+    limit = longest if rng.randrange(LONG_EVERY) == 0 else getattr(target, "USUAL_BYTES", longest)
+    own: bytes = getattr(target, "mutated", mutated)(seeds, rng, limit)
+    return own[:longest]
+
+
+def mutated(seeds: Sequence[bytes], rng: random.Random, limit: int = MOST_BYTES) -> bytes:
+    """One of the seeds, changed one to eight times, and cut at a limit."""
     data = bytearray(rng.choice(seeds))
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 5, 8))):
         rng.choice(CHANGES)(data, rng, seeds)
-        del data[MOST_BYTES:]
+        del data[limit:]
     return bytes(data)
 
 

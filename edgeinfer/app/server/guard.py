@@ -22,6 +22,8 @@ from edgeinfer.app.server.routes.page import PAGE_PATHS
 OPEN_PATHS = frozenset({"/health", "/v1/health", *PAGE_PATHS})
 """Paths that need no API key: the health check, and the page, which holds no data."""
 
+MOST_DIGITS = 20
+"""Of a Content-Length: longer ones take Python long to read, or it refuses to."""
 FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 """What browsers say in `Sec-Fetch-Site` of requests of another origin's page."""
 
@@ -79,7 +81,7 @@ class Guard:
         length = headers.get("content-length", "0")
         if not length.isdecimal():
             raise APIError(400, "Content-Length is no number")
-        if int(length) > options.most_body_bytes:
+        if len(length) > MOST_DIGITS or int(length) > options.most_body_bytes:
             raise self._too_large()
 
     def _readers(self, origin: str | None) -> dict[str, str]:

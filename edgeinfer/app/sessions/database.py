@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgeinfer.app.sessions.columns import decoded
 from edgeinfer.errors import SessionsFailed, SessionsUnwritable
 
 PATIENCE_MS = 500
@@ -41,7 +42,7 @@ def open_database(path: Path) -> sqlite3.Connection:
             _make(path)
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         try:
-            connection.row_factory = sqlite3.Row
+            connection.row_factory, connection.text_factory = sqlite3.Row, decoded
             connection.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
             _use_log(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -94,6 +95,8 @@ def told(path: Path) -> Iterator[None]:
         raise SessionsFailed(
             f"{path} was written by a later version of edgeinfer; install that one, or set EDGEINFER_HOME elsewhere"
         ) from None
+    except UnicodeDecodeError as error:  # SQLite's own message quotes what a damaged file holds
+        raise SessionsFailed(f"{path}: {_damaged(error, path)}") from None
     except sqlite3.Error as error:
         kind = SessionsUnwritable if _code(error) in UNWRITABLE else SessionsFailed
         raise kind(f"{path}: {_in_words(error, path)}") from None
@@ -119,10 +122,7 @@ def _code(error: sqlite3.Error) -> int:
 def _in_words(error: sqlite3.Error, path: Path) -> str:
     code = _code(error)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return (
-            f"not a file of saved chats, or damaged ({error}); move it away to begin a new one: "
-            f"mv {path} {path}.damaged"
-        )
+        return _damaged(error, path)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "another program holds it locked; close that one, then try again"
     if code == sqlite3.SQLITE_CONSTRAINT:
@@ -134,6 +134,12 @@ def _in_words(error: sqlite3.Error, path: Path) -> str:
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return "it cannot be written; allow it (chmod u+w), or set EDGEINFER_HOME to a folder that can be written"
     return str(error)
+
+
+def _damaged(error: Exception, path: Path) -> str:
+    return (
+        f"not a file of saved chats, or damaged ({error}); move it away to begin a new one: mv {path} {path}.damaged"
+    )
 
 
 SPARE_BYTES = 32 << 20

@@ -16,6 +16,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
 
+from edgeinfer.app.sessions.columns import (
+    bytes_in,
+    number_in,
+    number_or_none,
+    text_in,
+    text_or_none,
+    whole_in,
+    whole_or_none,
+)
 from edgeinfer.app.sessions.kept_images import KeptImage, Preview
 from edgeinfer.app.sessions.kept_sounds import KeptSound
 from edgeinfer.app.sessions.written_beside import WrittenBeside, beside_of
@@ -230,14 +239,14 @@ def session_of(row: sqlite3.Row) -> KeptSession:
     """Build a session from a row of `sessions` with `n_messages`."""
     return KeptSession(
         number=row["number"],
-        title=row["title"],
-        system=row["system"],
-        model=row["model"],
-        leaf=row["leaf"],
-        created_s=row["created_s"],
-        changed_s=row["changed_s"],
+        title=text_in(row["title"]),
+        system=text_or_none(row["system"]),
+        model=text_or_none(row["model"]),
+        leaf=whole_or_none(row["leaf"]),
+        created_s=number_in(row["created_s"]),
+        changed_s=number_in(row["changed_s"]),
         n_messages=row["n_messages"],
-        deleted_s=row["deleted_s"],
+        deleted_s=number_or_none(row["deleted_s"]),
     )
 
 
@@ -250,17 +259,17 @@ def message_of(row: sqlite3.Row, media: KeptMedia = NO_MEDIA) -> KeptMessage:
     """Build a message from a row of `messages`. `media`: images and sounds that it may have."""
     return KeptMessage(
         number=row["number"],
-        session=row["session"],
-        parent=row["parent"],
-        role=row["role"],
-        text=row["text"],
-        state=row["state"],
-        created_s=row["created_s"],
-        model=row["model"],
-        figures=figures_of(row["figures"]),
-        attachments=attachments_of(row["attachments"], media),
-        rounds=rounds_of(row["rounds"]),
-        beside=beside_of(row["beside"]),
+        session=whole_in(row["session"]),
+        parent=whole_or_none(row["parent"]),
+        role=row["role"] if row["role"] in get_args(Role) else "assistant",
+        text=text_in(row["text"]),
+        state=row["state"] if row["state"] in get_args(State) else "stopped",
+        created_s=number_in(row["created_s"]),
+        model=text_or_none(row["model"]),
+        figures=figures_of(text_in(row["figures"])),
+        attachments=attachments_of(text_in(row["attachments"]), media),
+        rounds=rounds_of(text_in(row["rounds"])),
+        beside=beside_of(text_in(row["beside"])),
     )
 
 
@@ -275,7 +284,7 @@ def figures_of(text: str | None) -> Figures | None:
         found = json.loads(text or "null", parse_constant=float)
         known = {field.name for field in dataclasses.fields(Figures)}
         figures = Figures(**{name: value for name, value in found.items() if name in known}) if found else None
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     return figures if figures is None or _is_sound(figures) else None
 
@@ -304,7 +313,7 @@ def attachments_of(text: str | None, media: KeptMedia = NO_MEDIA) -> tuple[Attac
         found = [
             (str(name), str(body), [media.get(key) for key in keys]) for name, body, *keys in json.loads(text or "[]")
         ]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return ()
     return tuple(
         Attachment.of_medium(name, kept[0]) if kept and kept[0] is not None else Attachment(name, body)
@@ -320,13 +329,14 @@ def media_in(attachments: Iterable[Attachment]) -> dict[str, KeptMedium]:
 
 def sound_of(row: sqlite3.Row) -> KeptSound:
     """Build a sound from a row of `sounds`."""
-    return KeptSound(row["digest"], row["data"], row["seconds"])
+    return KeptSound(text_in(row["digest"]), bytes_in(row["data"]), number_in(row["seconds"]))
 
 
 def image_of(row: sqlite3.Row) -> KeptImage:
     """Build an image from a row of `images`."""
-    preview = Preview(row["preview_width"], row["preview"])
-    return KeptImage(row["digest"], row["data"], (row["width"], row["height"]), preview)
+    preview = Preview(whole_in(row["preview_width"]), bytes_in(row["preview"]))
+    size = whole_in(row["width"]), whole_in(row["height"])
+    return KeptImage(text_in(row["digest"]), bytes_in(row["data"]), size, preview)
 
 
 def rounds_text(rounds: Sequence[ToolRound]) -> str | None:
@@ -343,7 +353,7 @@ def rounds_of(text: str | None) -> tuple[ToolRound, ...]:
     """Parse calls of tools from a column."""
     try:
         return tuple(map(_round_of, json.loads(text or "[]")))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return ()
 
 
@@ -367,6 +377,13 @@ FROM texts JOIN sessions AS s ON s.number = texts.session LEFT JOIN messages AS 
 WHERE texts MATCH :match AND s.deleted_s IS NULL
 ORDER BY bm25(texts, {TITLE_WEIGHT}, {QUESTION_WEIGHT}, {ANSWER_WEIGHT}), s.changed_s DESC LIMIT :limit
 """
+
+
+def hit_of(row: sqlite3.Row) -> Hit:
+    """Build a search result from a row of `HITS`."""
+    session, title, message, role, snippet, changed_s = row
+    known = role if role in get_args(Role) else "assistant"
+    return Hit(session, text_in(title), message, known, text_in(snippet), number_in(changed_s))
 
 
 def match_of(query: str) -> str | None:

@@ -38,6 +38,7 @@ from edgeinfer.app.sessions.records import (
     ToolRound,
     attachments_text,
     figures_text,
+    hit_of,
     image_of,
     match_of,
     media_in,
@@ -270,7 +271,7 @@ class SessionStore:
             return ()
         with self._used() as connection:
             rows = connection.execute(HITS, {"match": match, "limit": limit})
-            return tuple(Hit(*row) for row in rows)
+            return tuple(map(hit_of, rows))
 
     def _session(self, connection: sqlite3.Connection, number: int) -> KeptSession:
         row = connection.execute(f"{SESSION} WHERE number = ?", (number,)).fetchone()

@@ -58,7 +58,7 @@ def beside_of(text: str | None) -> WrittenBeside | None:
         found = json.loads(text or "null")
         known = {field.name for field in dataclasses.fields(WrittenBeside)}
         beside = WrittenBeside(**{name: value for name, value in found.items() if name in known})
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     numbers = (beside.count, beside.number, beside.kept)
     is_sound = all(type(number) is int and 0 <= number <= MOST for number in numbers)

@@ -16,13 +16,14 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import index
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Lane
 from edgeinfer.backends.memories import StateMemory
-from edgeinfer.engine.kv.kvcache import KVCache
+from edgeinfer.engine.kv.kvcache import KVCache, pages_for
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.graph.step import PAGE, Batch, Floats, InputRows, Int32s, causal_spans, same_axes
 
@@ -57,8 +58,21 @@ def unseal(magic: bytes, state: bytes, what: str) -> tuple[dict[str, Value], byt
     if _checksum(state[:-CHECKSUM_BYTES]) != state[-CHECKSUM_BYTES:]:
         raise EdgeInferError(f"{what} is cut short or damaged; start again from the text")
     (length,) = LENGTH.unpack_from(state, len(magic))
-    header: dict[str, Value] = json.loads(state[text_at : text_at + length])
+    try:
+        header = json.loads(state[text_at : text_at + length])
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise EdgeInferError(f"{what} is damaged; start again from the text")
     return header, state[text_at + length : -CHECKSUM_BYTES]
+
+
+def saved_number(header: Mapping[str, Value], name: str) -> int:
+    """A count in the header of a saved state. Raises EdgeInferError if it is none."""
+    number = header.get(name)
+    if type(number) is not int or number < 0:
+        raise EdgeInferError("the saved state is damaged; start again from the text")
+    return number
 
 
 def _device_of(magic: bytes, state: bytes) -> Value | None:
@@ -129,10 +143,12 @@ def saved(cache: KVCache, lane: Lane, sequence: int) -> tuple[dict[str, Value], 
 def put_back(cache: KVCache, lane: Lane, sequence: int, header: dict[str, Value], body: bytes) -> None:
     """Replace the cached contents of a sequence by saved ones.
 
-    Raises ContextOverflow or DoesNotFit if there is no room, and leaves the sequence empty.
+    Raises EdgeInferError for contents of another size, before anything changes. Raises ContextOverflow or DoesNotFit if
+    there is no room, and leaves the sequence empty.
     """
-    n_tokens, windows = int(str(header["n_tokens"])), lane.capabilities.windows
-    pages, page_bytes = cache.refill(sequence, n_tokens), lane.read_pages(np.zeros(1, np.int32)).shape[1]
+    windows, page_bytes = lane.capabilities.windows, lane.read_pages(np.zeros(1, np.int32)).shape[1]
+    n_tokens = _n_tokens_of(cache, lane, header, len(body), page_bytes)
+    pages = cache.refill(sequence, n_tokens)
     if not len(pages):
         return
     contents = np.frombuffer(bytearray(body), np.uint8)
@@ -144,6 +160,24 @@ def put_back(cache: KVCache, lane: Lane, sequence: int, header: dict[str, Value]
         start, stop = stop, stop + len(seen) * page_bytes
         windows.write(seen, contents[start:stop].reshape(len(seen), page_bytes))
     _put_states_back(cache, lane.capabilities.states, sequence, header.get("checkpoints", ()), contents[stop:])
+
+
+def _n_tokens_of(cache: KVCache, lane: Lane, header: Mapping[str, Value], n_bytes: int, page_bytes: int) -> int:
+    """The number of saved tokens. Raises EdgeInferError unless as many bytes were saved as these and states take."""
+    windows, states = lane.capabilities.windows, lane.capabilities.states
+    n_tokens, checkpoints = saved_number(header, "n_tokens"), header.get("checkpoints", ())
+    numbers = list(checkpoints) if isinstance(checkpoints, Sequence) else []
+    n_pages, expected = pages_for(n_tokens), 0
+    if n_pages:
+        expected = n_pages * page_bytes
+        if cache.windows is not None and windows is not None:
+            expected += (n_pages - cache.windows.first_page(n_tokens)) * windows.page_bytes
+        if cache.states is not None and states is not None:
+            expected += (1 + len(numbers)) * states.slot_bytes
+    is_within = all(type(number) is int and 0 < number <= (n_tokens - 1) // PAGE for number in numbers)
+    if not is_within or (n_pages and expected != n_bytes):
+        raise EdgeInferError("the saved state is damaged; start again from the text")
+    return n_tokens
 
 
 def fill_with_zeros(cache: KVCache, lane: Lane, sequence: int, n_tokens: int) -> None:
@@ -281,11 +315,14 @@ class ReadText:
 
     @classmethod
     def unsealed(cls, header: str, body: bytes) -> tuple[ReadText, bytes]:
-        """Restore what `sealed` returned. Returns the text and the remaining bytes."""
-        fields = json.loads(header)
-        n_rows, width = fields["n_rows"], fields["width"]
-        rows = np.frombuffer(body[: 4 * n_rows * width], np.float32).reshape(n_rows, width)
-        own = fields["tokens"], list(rows), fields["axes"], fields.get("scales"), fields.get("ahead")
+        """Restore what `sealed` returned. Returns the text and the remaining bytes. Raises EdgeInferError."""
+        try:
+            fields = json.loads(header)
+            n_rows, width = index(fields["n_rows"]), index(fields["width"])
+            rows = np.frombuffer(body[: 4 * n_rows * width], np.float32).reshape(n_rows, width)
+            own = fields["tokens"], list(rows), fields["axes"], fields.get("scales"), fields.get("ahead")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise EdgeInferError("the saved state is damaged; start again from the text") from None
         return cls(*own), body[4 * n_rows * width :]
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
+from edgeinfer.engine.kv.saved_state import check_same, saved_number, seal, unseal
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.overlap.choosing import Choosing
 from edgeinfer.engine.overlap.micro_batches import InFlightBatch
@@ -232,7 +232,7 @@ class OverlapExecutor:
         check_same(header, self._identity(kv_partition))
         self._tracker.break_off(sequence)
         self._kv_partitions.settle(sequence, kv_partition)
-        kv_partition.fill(self._kv_partitions.place_of(sequence).number, int(str(header["n_tokens"])), body)
+        kv_partition.fill(self._kv_partitions.place_of(sequence).number, saved_number(header, "n_tokens"), body)
 
     def _identity(self, kv_partition: KVPartition) -> dict[str, str | int]:
         """What a saved state must agree on with this executor and one of its KV partitions."""

@@ -18,7 +18,7 @@ from edgeinfer.engine.kv.limits import n_together
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.requests.drafting import Draft, RowReader
 from edgeinfer.engine.requests.prompt_rows import ROW, MixedPrompt, n_common
-from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed, UnsupportedModel
+from edgeinfer.errors import ContextOverflow, DoesNotFit, EdgeInferError, EngineClosed, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats, Int32s, whole_blocks
 from edgeinfer.models.trained_heads import HIDDEN
 from edgeinfer.offload.weights import WeightReads
@@ -322,6 +322,9 @@ class CachedSequence:
             self.check_open()
             self.stop()
             self.put_back(tokens, state, n_exact)
+            if self.pool.executor.n_cached(self.settle()) != len(tokens):
+                self._truncate(0)
+                raise EdgeInferError("the saved state belongs to another text; start again from the text")
             self._scales = scales
 
     def put_back(self, tokens: Sequence[int], state: bytes, n_exact: int | None = None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind, ProgramText, StopFlag
 from edgeinfer.engine.kv.kvcache import KVCache
-from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
+from edgeinfer.engine.kv.saved_state import check_same, saved_number, seal, unseal
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.run.evaluators import EvaluatorCapabilities, Subject
 from edgeinfer.errors import EngineClosed, UnsupportedModel
@@ -198,7 +198,7 @@ class ForeignExecutor:
         check_same(header, self._identity())
         self._cache.truncate(sequence, 0)
         evaluator.truncate(sequence, 0)
-        self._cache.refill(sequence, int(str(header["n_tokens"])))
+        self._cache.refill(sequence, saved_number(header, "n_tokens"))
         try:
             evaluator.restore(sequence, body)
         except BaseException:

@@ -270,7 +270,7 @@ class Rescued:
         """Replace a sequence's cached tokens by a saved state. Raises as the evaluator does."""
         known = self._known[sequence]
         header, body = unseal(MAGIC, state, "the saved state")
-        told = str(header["text"])
+        told = str(header.get("text", ""))
         text, inner = ReadText.unsealed(told, body) if told else (None, body)
         before, known.text = known.text, ReadText()
         try:

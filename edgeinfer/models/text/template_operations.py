@@ -53,7 +53,9 @@ _MAX_DIGITS = 1000
 _MAX_PRECISION = 100
 _MAX_JSON_INDENT = 16
 _REPR_GROWTH = 10
-_PERCENT = r"%(?:\([^)]*\))?[-+ #0-9.]*"
+_PERCENT = r"%(?:\([^)]{0,63}\))?[-+ #0-9.]*"
+_LONG_KEY = r"%\([^)]{64}"
+"""A key is looked for at each %, so that a long one without an end would take the square of the pattern's length."""
 _SEQUENCES = (str, list, tuple)
 
 
@@ -249,6 +251,8 @@ def _check_trim(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], op
 
 def _percent_cost(meter: TemplateMeter, pattern: str, arguments: object) -> int:
     """An upper bound of the size of `pattern % arguments`. Raises BadTemplate for widths taken from arguments."""
+    if re.search(_LONG_KEY, pattern):
+        raise BadTemplate("the chat template has a key of more than 63 characters in a format")
     if re.search(_PERCENT + r"\*", pattern):
         raise BadTemplate("the chat template takes a width from the arguments of a format, which templates may not")
     growth = _REPR_GROWTH if re.search(_PERCENT + "[ra]", pattern) else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+from scratch import scratch
 from pathlib import Path
 
 from edgeinfer.models.gguf import GGUFFile
@@ -11,7 +11,7 @@ from edgeinfer.models.text import Tokenizer
 
 DATA = Path(__file__).resolve().parents[3] / "tests/golden/data"
 NAMES = "llama-implicit-q8_0", "command-r-q8_0", "gemma3-q8_0", "qwen2moe-q8_0", "lfm2-q8_0", "deepseek2-q8_0"
-_FILE = Path(tempfile.mkdtemp()) / "model.gguf"
+_FILE = scratch() / "model.gguf"
 
 
 def seeds() -> list[bytes]:
