@@ -250,7 +250,10 @@ def record(entry: BatchEntry, answer: BatchAnswer, approx: Approximation = EXACT
 
 def digest(entry: BatchEntry) -> str:
     """Distinguishes entries by their prompts and options."""
-    asked = json.dumps([entry.prompt.content, entry.prompt.options], sort_keys=True, default=_digest_of_bytes)
+    options: dict[str, object] = {**entry.prompt.options}
+    if isinstance(scales := options.get(LORA), dict):
+        options[LORA] = {str(name): scale for name, scale in scales.items()}  # names and numbers cannot be sorted together
+    asked = json.dumps([entry.prompt.content, options], sort_keys=True, default=_digest_of_bytes)
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
 
 
@@ -296,7 +299,7 @@ def answered(path: Path, entries: list[BatchEntry]) -> set[int]:
         return found
     except OSError as reason:
         raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         raise EdgeInferError(
             f"{path} is there and does not have answers of this batch; give another file with --out"
         ) from None

@@ -22,6 +22,8 @@ from edgeinfer.temporary import is_alive, start_time, write_whole
 
 ENDING = ".process"
 NOTE_CAP_BYTES = 1 << 16
+LATEST_S = 1e12
+"""No process starts later, in seconds since 1970."""
 
 
 def running_folder() -> Path:
@@ -137,6 +139,8 @@ def _read(record: dict[str, object]) -> Running | None:
     pid, started, command = record.get("pid"), record.get("started"), record.get("command")
     name, path, address = record.get("model"), record.get("path"), record.get("address")
     if not isinstance(pid, int) or not isinstance(started, int | float) or not isinstance(command, str):
+        return None
+    if not abs(started) < LATEST_S or not 0 <= pid < 1 << 31:
         return None
     models: tuple[OpenModel, ...] = ()
     if isinstance(name, str) and isinstance(path, str):

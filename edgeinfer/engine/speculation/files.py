@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,11 @@ def _text_of(path: Path) -> str | None:
 
 Arrays = Mapping[str, NDArray[Any]]
 
+DAMAGES = (
+    *(OSError, ValueError, KeyError, EOFError, SyntaxError, NotImplementedError, RuntimeError, MemoryError),
+    *(OverflowError, zipfile.BadZipFile, zlib.error, struct.error),
+)
+"""What reading a damaged archive of arrays may raise."""
 PRIMED, LEARNT = "primed.npz", "learnt.npz"
 LAYOUT = "layout"
 
@@ -100,7 +107,7 @@ class DraftFolder:
         try:
             with (self.path / name).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {key: file[key] for key in file.files}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except DAMAGES:
             return {}
         return arrays if str(arrays.pop(LAYOUT, "")) == self._layout else {}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -204,9 +205,10 @@ def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: i
     name = _costs_name(executor, fingerprint)
     note = library.note(name)
     if note is not None:
-        kept = json.loads(note)
-        first, deep = ({int(size): float(cost) for size, cost in kept[key].items()} for key in ("first", "deep"))
-        return MeasuredCosts(first, int(kept["depth"]), deep)
+        with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            kept = json.loads(note)
+            first, deep = ({int(size): float(cost) for size, cost in kept[key].items()} for key in ("first", "deep"))
+            return MeasuredCosts(first, int(kept["depth"]), deep)
     measured = measure_costs(executor, n_vocab)
     library.keep_note(name, json.dumps(asdict(measured)))
     return measured

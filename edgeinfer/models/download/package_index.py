@@ -157,7 +157,7 @@ def _read_report(text: str) -> WheelAddress:
             str(metadata["name"]),
             str(metadata["version"]),
         )
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise NotResolvedError(f"pip's report cannot be read ({type(error).__name__})") from None
 
 

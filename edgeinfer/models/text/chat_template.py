@@ -157,10 +157,12 @@ class ChatTemplate:
         chat = _known_roles([Message.of(message) for message in messages], self.sources[picked])
         if not _system_messages(chat):
             return Rendering(self._run_form(picked, chat, variables, calls_in_words), system_merged=False)
-        refusal: BadTemplate | None = None
+        refusal, began_s = None, time.thread_time()
         n_leading = next((n for n, message in enumerate(chat) if message.role not in _SYSTEM_ROLES), len(chat))
         for n_kept in dict.fromkeys((len(chat), n_leading, 0)):
             told = [*chat[:n_kept], *_merge_system(chat[n_kept:])]
+            if time.thread_time() - began_s > self._limits.seconds:
+                break
             try:
                 text = self._run_form(picked, told, variables, calls_in_words)
             except BadTemplate as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from edgeinfer.models.text.token_types import TokenType
-from edgeinfer.models.text.vocabulary import Vocabulary
+from edgeinfer.models.text.vocabulary import Vocabulary, beginnings_of
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _LETTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
@@ -17,14 +17,17 @@ _IN_TEXT = (TokenType.NORMAL, TokenType.UNDEFINED, TokenType.USER_DEFINED, Token
 
 
 class GreedyEncoder:
-    """Encodes plain text with the tokens of a vocabulary; one instance can be used by several threads."""
+    """Encodes plain text with the tokens of a vocabulary; one instance can be used by several threads.
+
+    Raises BadGGUF for tokens that are far too long.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         kinds = vocabulary.types
         self._pieces = tuple(map(_unescaped, vocabulary.tokens))
         in_text = [token for token in reversed(range(vocabulary.n_tokens)) if kinds[token] in _IN_TEXT]
         self._ids = {self._pieces[token]: token for token in in_text if self._pieces[token]}
-        self._beginnings = {piece[:size] for piece in self._ids for size in range(1, len(piece) + 1)}
+        self._beginnings = beginnings_of(self._ids)
         self._unknown = [] if vocabulary.unk_id is None else [vocabulary.unk_id]
 
     def encode(self, text: str, *, starts: bool) -> list[int]:

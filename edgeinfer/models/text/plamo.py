@@ -12,7 +12,7 @@ import math
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.text.sentencepiece import SpacedPieces
 from edgeinfer.models.text.token_types import TokenType
-from edgeinfer.models.text.vocabulary import Vocabulary
+from edgeinfer.models.text.vocabulary import Vocabulary, beginnings_of
 
 SCALE = 10_000
 UNKNOWN_COST = 10_000_000
@@ -22,7 +22,7 @@ _IN_TEXT = (TokenType.NORMAL, TokenType.UNDEFINED, TokenType.USER_DEFINED, Token
 class PlamoEncoder:
     """Encodes plain text with the scores of a vocabulary; one instance can be used by several threads.
 
-    Raises BadGGUF if the vocabulary has no scores.
+    Raises BadGGUF if the vocabulary has no scores, or tokens that are far too long.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -39,7 +39,7 @@ class PlamoEncoder:
             )
             if kind in _IN_TEXT and text and math.isfinite(score)
         }
-        self._beginnings = {text[:size] for text in self._costs for size in range(1, len(text) + 1)}
+        self._beginnings = beginnings_of(self._costs)
 
     def encode(self, text: str, *, starts: bool) -> list[int]:
         """Ids of `text`, independent of its position."""

@@ -30,6 +30,7 @@ BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 SPECIAL = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
 HOLE = "[unused token %d]"
 """The text of an id that the tokenizer does not use."""
+MOST_HOLES = 100_000
 CLASSES = {"qwen2": "Qwen2Tokenizer"}
 """The tokenizer class that readers use for a pre-tokenizer, if not the default one."""
 
@@ -82,6 +83,8 @@ class FolderText:
         ids: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
         by_id = {token: text for text, token in ids.items()}
         n_tokens = max(by_id, default=-1) + 1
+        if n_tokens - len(by_id) > MOST_HOLES:
+            raise UnsupportedModel(f"{self._folder / FILE} has ids up to {n_tokens - 1} for {len(by_id)} tokens")
         tokens = tuple(by_id.get(token, HOLE % token) for token in range(n_tokens))
         settings = JsonConfig.read(self._folder / "tokenizer_config.json")
         named = {name: ids.get(_text(settings, name) or "") for name in ("bos_token", "eos_token", "pad_token")}

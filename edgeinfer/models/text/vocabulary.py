@@ -6,9 +6,9 @@ becomes tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.text.gap_tokens import Ids, gap_ids
@@ -33,6 +33,8 @@ _DEFAULT_IDS: dict[str, dict[str, int]] = {
 _ENDS = ("eom", "fim_pad", "fim_rep", "fim_sep")
 _GAP = ("fim_pre", "fim_suf", "fim_mid", "prefix", "suffix", "middle")
 _LISTS = {"suppress": "suppress_tokens", "eos": "eos_token_ids"}
+MOST_BEGINNINGS = 32 << 20
+"""Characters of all beginnings of all tokens: published vocabularies have a tenth of that."""
 _ADDED = -1000.0
 """The score that converters give to tokens that a SentencePiece vocabulary does not have itself."""
 # The special tokens of Phi-3's SentencePiece vocabulary absorb the whitespace after them, except these.
@@ -147,6 +149,16 @@ class Vocabulary:
             suppressed=frozenset(_listed(metadata, "suppress", len(tokens))),
             gap=gap_ids(ids, special),
         )
+
+
+Piece = TypeVar("Piece", str, bytes)
+
+
+def beginnings_of(pieces: Collection[Piece]) -> frozenset[Piece]:
+    """What tokens begin with, themselves included. Raises BadGGUF for tokens whose beginnings take too much memory."""
+    if sum(len(piece) * (len(piece) + 1) // 2 for piece in pieces) > MOST_BEGINNINGS:
+        raise BadGGUF(f"the vocabulary has tokens of up to {max(map(len, pieces))} characters, far more than words have")
+    return frozenset(piece[:size] for piece in pieces for size in range(1, len(piece) + 1))
 
 
 def _numbers(metadata: TokenizerMetadata, key: str, kinds: str, n_tokens: int) -> np.ndarray[Any, Any]:
