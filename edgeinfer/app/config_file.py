@@ -104,7 +104,7 @@ def _read(path: Path) -> TOMLDocument:
         return tomlkit.parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return tomlkit.document()
-    except (TOMLKitError, UnicodeDecodeError, RecursionError) as error:
+    except (TOMLKitError, ValueError, RecursionError) as error:
         raise BadSetting(f"{path} is not valid TOML: {error}; mend it by hand first") from None
     except OSError as error:
         raise BadSetting(f"{path} cannot be read: {error.strerror or error}") from None

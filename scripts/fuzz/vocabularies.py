@@ -8,7 +8,27 @@ from typing import Any
 import gguf
 from scratch import scratch
 
-WORDS = ("the", "th", "he", "in", "er", "an", "rain", "Spain", "def", "it", "s", "'s", "é", "日本", "  ", "\n\n", "a", "e", "t")
+WORDS = (
+    "the",
+    "th",
+    "he",
+    "in",
+    "er",
+    "an",
+    "rain",
+    "Spain",
+    "def",
+    "it",
+    "s",
+    "'s",
+    "é",
+    "日本",
+    "  ",
+    "\n\n",
+    "a",
+    "e",
+    "t",
+)
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 
@@ -38,7 +58,14 @@ def plamo() -> dict[str, Any]:
 def word_piece() -> dict[str, Any]:
     """BERT's: ▁ begins a word."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,'é"
-    tokens = ["[UNK]", "[CLS]", "[SEP]", *(f"▁{letter}" for letter in letters), *letters, *(f"▁{word}" for word in WORDS)]
+    tokens = [
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        *(f"▁{letter}" for letter in letters),
+        *letters,
+        *(f"▁{word}" for word in WORDS),
+    ]
     types = [CONTROL] * 3 + [NORMAL] * (len(tokens) - 3)
     ends = {"unknown_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     return {"model": "bert", "tokens": list(dict.fromkeys(tokens)), "token_type": types, **ends}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.errors import api_error
 from edgeinfer.app.server.listening import ServerOptions, is_address, is_loopback, listen_all
 from edgeinfer.errors import BadImage, BadSetting, DeviceFailed, EdgeInferError
@@ -238,3 +241,23 @@ def test_routes_about_models_need_the_key_and_an_allowed_page(
     assert http.request(method, path, json=body, headers=evil).status_code == 403
     del http.headers["Authorization"]
     assert http.request(method, path, json=body).status_code == 401
+
+
+def test_a_length_of_thousands_of_digits_is_too_large(guarded: Running) -> None:
+    """Python reads no number of so many digits."""
+    found: list[dict[str, Any]] = []
+
+    async def ask() -> None:
+        async def receive() -> dict[str, object]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            found.append(message)
+
+        headers = [(b"host", b"localhost"), (b"authorization", b"Bearer secret"), (b"content-length", b"9" * 5000)]
+        path = "/v1/chat/completions"
+        scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+        await create_app(ServerOptions(key="secret"), guarded.pool, {})(scope, receive, send)  # type: ignore[arg-type]
+
+    asyncio.run(ask())
+    assert found[0]["status"] == 413

@@ -137,9 +137,7 @@ def _in_words(error: sqlite3.Error, path: Path) -> str:
 
 
 def _damaged(error: Exception, path: Path) -> str:
-    return (
-        f"not a file of saved chats, or damaged ({error}); move it away to begin a new one: mv {path} {path}.damaged"
-    )
+    return f"not a file of saved chats, or damaged ({error}); move it away to begin a new one: mv {path} {path}.damaged"
 
 
 SPARE_BYTES = 32 << 20

@@ -80,7 +80,7 @@ def _text_of(path: Path) -> str | None:
 Arrays = Mapping[str, NDArray[Any]]
 
 DAMAGES = (
-    *(OSError, ValueError, KeyError, EOFError, SyntaxError, NotImplementedError, RuntimeError, MemoryError),
+    *(OSError, ValueError, KeyError, EOFError, SyntaxError, RuntimeError, MemoryError),
     *(OverflowError, zipfile.BadZipFile, zlib.error, struct.error),
 )
 """What reading a damaged archive of arrays may raise."""

@@ -61,7 +61,7 @@ def open_wheel(file: Path | IO[bytes], where: str) -> Iterator[zipfile.ZipFile]:
     with archive:
         try:
             yield archive
-        except (*ZIP_TROUBLE, NotImplementedError, ValueError) as error:  # zipfile's, of places before the file
+        except (*ZIP_TROUBLE, RuntimeError, ValueError) as error:  # zipfile's, of places before the file
             raise _damaged(where, error) from None
 
 

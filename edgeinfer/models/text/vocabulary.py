@@ -157,7 +157,9 @@ Piece = TypeVar("Piece", str, bytes)
 def beginnings_of(pieces: Collection[Piece]) -> frozenset[Piece]:
     """What tokens begin with, themselves included. Raises BadGGUF for tokens whose beginnings take too much memory."""
     if sum(len(piece) * (len(piece) + 1) // 2 for piece in pieces) > MOST_BEGINNINGS:
-        raise BadGGUF(f"the vocabulary has tokens of up to {max(map(len, pieces))} characters, far more than words have")
+        raise BadGGUF(
+            f"the vocabulary has tokens of up to {max(map(len, pieces))} characters, far more than words have"
+        )
     return frozenset(piece[:size] for piece in pieces for size in range(1, len(piece) + 1))
 
 

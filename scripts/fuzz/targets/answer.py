@@ -20,7 +20,16 @@ PARTS = (
     *(form.trigger for form in TOOL_FORMS),
     *(form.begin for form in THOUGHT_FORMS),
     *(form.end for form in THOUGHT_FORMS),
-    *("get_weather(city='Paris')", "[f()]", "f", '{"name": "f"}', '", "arguments": {', "<arg_key>x</arg_key>", "\n", " "),
+    *(
+        "get_weather(city='Paris')",
+        "[f()]",
+        "f",
+        '{"name": "f"}',
+        '", "arguments": {',
+        "<arg_key>x</arg_key>",
+        "\n",
+        " ",
+    ),
 )
 Read = tuple[str, str, list[object]]
 
@@ -53,7 +62,9 @@ def run(data: bytes) -> None:
     tool_form, thought_form, cuts = (*data[:3], 0, 0, 0)[:3]
     text = data[3:].decode("utf-8", "replace")
     whole = _read([text], tool_form, thought_form)
-    assert len(whole[0]) + len(whole[1]) <= len(text) + 2 * text.count(THOUGHT_FORMS[thought_form % len(THOUGHT_FORMS)].begin)
+    assert len(whole[0]) + len(whole[1]) <= len(text) + 2 * text.count(
+        THOUGHT_FORMS[thought_form % len(THOUGHT_FORMS)].begin
+    )
     rng, pieces, at = random.Random(cuts), [], 0
     while at < len(text):
         size = rng.choice((1, 1, 2, 3, 7, 40)) if cuts % 4 else rng.choice((1, 100, 1000))

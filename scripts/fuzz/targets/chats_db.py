@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from scratch import scratch
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from json_changes import changed
 from mutation import mutated as mutated_bytes
+from scratch import scratch
 
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.conversation import messages_of
@@ -76,10 +77,9 @@ def mutated(seeds: Sequence[bytes], rng: random.Random, limit: int) -> bytes:
             column = rng.choice(COLUMNS[table])
             value = changed([["a", "b"], {"calls": [], "n_prompt": 1}], rng).decode("utf-8", "replace")
             chosen = rng.choice((*VALUES, value, value, value))
-            try:
-                connection.execute(f"UPDATE OR IGNORE {table} SET {column} = ? WHERE rowid % 2 = ?", (chosen, rng.randrange(2)))
-            except (sqlite3.Error, OverflowError):
-                pass
+            statement = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE rowid % 2 = ?"
+            with suppress(sqlite3.Error, OverflowError):
+                connection.execute(statement, (chosen, rng.randrange(2)))
     finally:
         connection.close()
     return path.read_bytes()

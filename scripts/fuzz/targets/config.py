@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
 from scratch import scratch
 from tiny import ATTENDING, DATA
 
 from edgeinfer.app.config_file import write_setting
 from edgeinfer.app.mcp.servers import chat_servers, read_servers
 from edgeinfer.app.server.presets import read_presets
+from edgeinfer.errors import EdgeInferError
 from edgeinfer.settings import load_settings
 
 USUAL_BYTES = 3000
@@ -81,10 +86,6 @@ def run(data: bytes) -> None:
     load_settings({}, environ={}, cwd=FOLDER / "none", config_path=path)
 
 
-def _tried(read: object, path: object) -> None:
-    from edgeinfer.errors import EdgeInferError
-
-    try:
-        read(path)  # type: ignore[operator]
-    except EdgeInferError:
-        pass
+def _tried(read: Callable[[Path], object], path: Path) -> None:
+    with suppress(EdgeInferError):
+        read(path)

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,18 @@ def _archive() -> bytes:
 NOTE = {"host": platform.node(), "pid": os.getpid(), "started": 1.0, "command": "serve", "model": "m", "path": "/m"}
 FILE = {"path": "a.gguf", "nbytes": 5, "sha256": None}
 MANIFEST = {"format": 1, "name": "a", "source": "hf:a/b", "key": "k", "asked": "x", "files": [FILE]}
-OLLAMA = {"layers": [{"mediaType": f"{LAYER}model", "digest": f"sha256:{BLOB}"}, {"mediaType": f"{LAYER}params", "digest": f"sha256:{'b' * 64}"}]}
+OLLAMA = {
+    "layers": [
+        {"mediaType": f"{LAYER}model", "digest": f"sha256:{BLOB}"},
+        {"mediaType": f"{LAYER}params", "digest": f"sha256:{'b' * 64}"},
+    ]
+}
 READERS: Sequence[tuple[str, Any, Callable[[Path], object]]] = (
-    ("speeds.json", {"a cpu auto": {"decode_tok_s": [1.0, 2.0], "prompt_tok_s": [5.0], "prompt_tokens": [512]}}, _speeds),
+    (
+        "speeds.json",
+        {"a cpu auto": {"decode_tok_s": [1.0, 2.0], "prompt_tok_s": [5.0], "prompt_tokens": [512]}},
+        _speeds,
+    ),
     ("devices.json", {"a": {"device": "cpu", "tries": 1, "tried_at": 5.0, "runner_up_tok_s": 2.0}}, _devices),
     ("calibration.json", {"resident": {"first_long": [[1.0, 2.0]] * 4, "later_short": [[1, 2]]}}, _calibration),
     ("f/learnt.npz", _archive(), _drafts),
@@ -89,7 +98,11 @@ READERS: Sequence[tuple[str, Any, Callable[[Path], object]]] = (
     ("history", b'"a question"\n"another\\nline"\n', InputHistory),
     ("used/last_used", b"a\t2026-01-01T00:00:00+00:00\nb\n", _last_used),
     ("ollama/manifests/r/n/m/latest", OLLAMA, lambda path: ollama_params(FOLDER / f"ollama/blobs/sha256-{BLOB}")),
-    (f"ollama/blobs/sha256-{'b' * 64}", {"temperature": 0.5, "stop": ["a"], "num_ctx": 5, "seed": 1}, lambda path: ollama_params(FOLDER / f"ollama/blobs/sha256-{BLOB}")),
+    (
+        f"ollama/blobs/sha256-{'b' * 64}",
+        {"temperature": 0.5, "stop": ["a"], "num_ctx": 5, "seed": 1},
+        lambda path: ollama_params(FOLDER / f"ollama/blobs/sha256-{BLOB}"),
+    ),
 )
 
 

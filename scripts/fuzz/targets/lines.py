@@ -20,8 +20,21 @@ FOLDER = scratch()
 SOUND = {"type": "input_audio", "input_audio": {"data": "UklGRg=="}}
 PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 PROMPTS = (
-    {"prompt": "Hi", "id": "a", "system": "s", "images": ["a.png"], "sounds": ["a.wav"], "stop": "x", "temp": 0.5, "top_k": 3},
-    {"messages": [{"role": "user", "content": [PART, SOUND, {"type": "text", "text": "a"}]}], "max_tokens": 3, "seed": 1},
+    {
+        "prompt": "Hi",
+        "id": "a",
+        "system": "s",
+        "images": ["a.png"],
+        "sounds": ["a.wav"],
+        "stop": "x",
+        "temp": 0.5,
+        "top_k": 3,
+    },
+    {
+        "messages": [{"role": "user", "content": [PART, SOUND, {"type": "text", "text": "a"}]}],
+        "max_tokens": 3,
+        "seed": 1,
+    },
     {"text": "go on", "enable_thinking": False, "reasoning_effort": "low", "lora": {"0": 0.5}, "stop": ["a", "b"]},
 )
 TASK = {"prompt": "The sky is", "options": ["blue", "green"]}

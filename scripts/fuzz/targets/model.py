@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import atexit
 import random
-from scratch import scratch
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from mutation import mutated as mutated_bytes
+from scratch import scratch
 from tiny import DATA
 
 from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, open_device

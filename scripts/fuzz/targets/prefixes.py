@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from scratch import scratch
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from mutation import mutated as mutated_bytes
+from scratch import scratch
 
 from edgeinfer.engine.kv.saved_state import LENGTH, _checksum
 from edgeinfer.engine.prefixes.keys import page_keys, page_names, words

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from scratch import scratch
-from pathlib import Path
-
 from tiny import DATA
 
 from edgeinfer.models.projector_file import open_projector

@@ -6,12 +6,11 @@ Whoever changes a file may correct its checksum too: half of the inputs have a r
 from __future__ import annotations
 
 import random
-from scratch import scratch
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 from mutation import mutated as mutated_bytes
+from scratch import scratch
 from tiny import ATTENDING, RECURRENT, WINDOWED, opened
 
 from edgeinfer.engine.kv import saved_state
@@ -75,7 +74,22 @@ def _number_changed(piece: bytes, rng: random.Random) -> bytes:
     at = end = rng.choice(places)
     while end < len(piece) and chr(piece[end]).isdigit():
         end += 1
-    odd = (b"0", b"1", b"-1", b"64", b"65", b"1e999", b"NaN", b"null", b'"1"', b"[1]", b"9" * 30, b"4294967296", b"{}", b"1.5")
+    odd = (
+        b"0",
+        b"1",
+        b"-1",
+        b"64",
+        b"65",
+        b"1e999",
+        b"NaN",
+        b"null",
+        b'"1"',
+        b"[1]",
+        b"9" * 30,
+        b"4294967296",
+        b"{}",
+        b"1.5",
+    )
     return piece[:at] + rng.choice(odd) + piece[end:]
 
 

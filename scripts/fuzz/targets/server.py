@@ -1,7 +1,7 @@
 """Requests to all routes of the server, in all dialects, whatever their paths, queries, headers and bodies are.
 
-Routes are those of the registry that the application is made of. An input is a request as HTTP writes it, which goes straight into the
-application, over a tiny model. No answer may be a failure of the server, none may take a second beyond what its client
+Routes are those of the registry that the application is made of. An input is a request as HTTP writes it, which goes
+straight into the application, over a tiny model. No answer may be a failure of the server, none may take a second beyond what its client
 stays for, and the server answers a plain question afterwards. Clients leave after STAYS_S.
 """
 
@@ -14,10 +14,8 @@ import os
 import random
 import shutil
 import sys
-from scratch import scratch
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +23,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from json_changes import changed
 from mutation import mutated as mutated_bytes
+from scratch import scratch
 
 from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.listening import ServerOptions
@@ -47,9 +46,8 @@ NOT_FAILURES = frozenset({501, 503})
 """Statuses that say what is off, full or not there; others from 500 on are failures."""
 
 FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}}
-PIXEL = (
-    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = f"data:image/png;base64,{DOT}"
 CALLS = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}]
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
@@ -68,7 +66,9 @@ BODIES: Mapping[str, Sequence[Mapping[str, Any]]] = {
         {"messages": PLAIN, "max_tokens": 6, "logit_bias": {"5": 3}, "best_of": 2, "top_logprobs": 2, "logprobs": True},
     ),
     "/v1/completions": ({"prompt": ["a b", [1, 2]], "echo": True, "logprobs": 2, "suffix": "x", **SAMPLING},),
-    "/completion": ({"prompt": [1, "a"], "n_predict": 4, "grammar": 'root ::= "a"+', "n_probs": 2, "cache_prompt": True},),
+    "/completion": (
+        {"prompt": [1, "a"], "n_predict": 4, "grammar": 'root ::= "a"+', "n_probs": 2, "cache_prompt": True},
+    ),
     "/infill": ({"input_prefix": "a", "input_suffix": "b", "input_extra": [{"filename": "f", "text": "t"}]},),
     "/v1/messages": (
         {"model": "tiny", "system": "s", "messages": PLAIN, "max_tokens": 4, "stream": True, "stop_sequences": ["x"]},
@@ -111,18 +111,48 @@ BODIES: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "/modules/{name}": ({"text": "a text", "temperature": 1.0, "prefix": "b"},),
 }
 OTHERWISE: Mapping[str, Any] = {
-    **{"model": "tiny", "name": "tiny", "messages": PLAIN, "input": "a", "prompt": "a", "text": "a", "query": "a"},
-    **{"documents": ["b"], "content": "a", "tokens": [1], "instances": [{"prompt": "a"}], "max_tokens": 2, "tool": "f"},
-    **{"source": "tiny", "destination": "other", "arguments": {}, "params": {}},
+    "model": "tiny",
+    "name": "tiny",
+    "messages": PLAIN,
+    "input": "a",
+    "prompt": "a",
+    "text": "a",
+    "query": "a",
+    "documents": ["b"],
+    "content": "a",
+    "tokens": [1],
+    "instances": [{"prompt": "a"}],
+    "max_tokens": 2,
+    "tool": "f",
+    "source": "tiny",
+    "destination": "other",
+    "arguments": {},
+    "params": {},
 }
 """Values of fields by their names, for routes that BODIES do not name."""
-QUERIES = ("", "", "", "?model=tiny", "?action=save", "?action=restore", "?action=erase", "?conv_id=a&from=0", "?reload=1")
+QUERIES = (
+    "",
+    "",
+    "",
+    "?model=tiny",
+    "?action=save",
+    "?action=restore",
+    "?action=erase",
+    "?conv_id=a&from=0",
+    "?reload=1",
+)
 HEADERS = (
     *("Content-Type: application/json", "Content-Type: multipart/form-data; boundary=x", "Content-Encoding: gzip"),
     *("Content-Encoding: deflate", "Content-Length: 5", "Content-Length: " + "9" * 5000, "Content-Length: -1"),
     *("Authorization: Bearer \xff", "Origin: null", "Origin: http://[::1", "X-Conversation-Id: a", "Accept: text/html"),
     *("X-Conversation-Id: " + "a" * 500, "Sec-Fetch-Site: cross-site", "Transfer-Encoding: chunked", "Range: bytes=0-"),
-    *("anthropic-version: 1", "Last-Event-ID: \x01", "Accept-Encoding: gzip", "Cookie: " + "a=b;" * 500, "Expect: 100-continue"),
+    *(
+        "anthropic-version: 1",
+        "Last-Event-ID: \x01",
+        "Accept-Encoding: gzip",
+        "Cookie: " + "a=b;" * 500,
+        "Expect: 100-continue",
+    ),
 )
 
 
@@ -140,7 +170,7 @@ def application() -> FastAPI:
     sys.addaudithook(_refuse_network)
     logging.disable()
     options = ServerOptions(parallel=3, queue=6, slot_folder=FOLDER / "slots", shows_prompts=True)
-    names = ModelList(lambda: [], path_model(model))
+    names = ModelList(list, path_model(model))
     pool = ModelPool(lambda found, _: load(found.path, device="cpu", spec="off", threads=1), names, PoolLimits())
     return create_app(options, pool, {"temperature": 0.7, "max_tokens": 8})
 
@@ -210,7 +240,9 @@ def mutated(seeds: Sequence[bytes], rng: random.Random, limit: int) -> bytes:
     path = "/".join(name if part.startswith("{") else part for part in path.split("/"))
     query = rng.choice(QUERIES)
     if rng.random() < 0.05:
-        query = "?" + quote(rng.choice(("model", "action", "from", "conv_id"))) + "=" + rng.choice(("%ff", "%00", "-1", ""))
+        query = (
+            "?" + quote(rng.choice(("model", "action", "from", "conv_id"))) + "=" + rng.choice(("%ff", "%00", "-1", ""))
+        )
     text = json.dumps(body).encode() if rng.random() < 0.05 else changed(body, rng, [each for _, _, each in requests()])
     if rng.random() < 0.1:
         text = mutated_bytes([text], rng, limit)
@@ -295,7 +327,7 @@ def run(data: bytes) -> None:
     _n_run += 1
     client = Client(data)
     loop().run_until_complete(client.ask(app))
-    if client.status >= 500 and client.status not in NOT_FAILURES or not client.status:
+    if (client.status >= 500 and client.status not in NOT_FAILURES) or not client.status:
         raise ServerFailed(f"{client.status} for {bytes(data[:60])!r}: {bytes(client.answer[:200])!r}")
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import threading
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
+from edgeinfer.engine.kv.saved_state import CHECKSUM_BYTES, LENGTH, seal, unseal
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.session import Session
+from edgeinfer.engine.run.executor import MAGIC as STATE_MAGIC
+from edgeinfer.engine.session import MAGIC, Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.errors import (
     BadGGUF,
@@ -114,6 +118,60 @@ def test_damaged_foreign_and_missing_files_are_refused(llm: LLM, session: Sessio
     with pytest.raises(EdgeInferError, match="cannot be written"):
         session.save(tmp_path / "no" / "folder")
     assert session.tokens == before
+
+
+@pytest.mark.parametrize(
+    ("part", "before", "after"),
+    [
+        *(("session", '"tokens": [', f'"tokens": [{odd}, ') for odd in ("1", "null", "1.5", '"x"', "[]")),
+        *(("session", '"tokens"', odd) for odd in ('"words"', "5")),
+        *(("session", '"scales": "[]"', f'"scales": {odd}') for odd in ('"["', '"[null]"', '"{}x"', "5")),
+        *(("session", '"n_exact": ', f'"n_exact": {odd}') for odd in ("1.", '"", "": ', 'null, "x": ')),
+        ("session", "{", "{" + '"x": ' + "[" * 99_999),
+        *(("state", '"n_tokens": ', f'"n_tokens": {odd}') for odd in ("9", "-", "1.", '1e999, "x": ', 'null, "x": ')),
+        ("state", '"n_tokens"', '"m_tokens"'),
+        ("state", "{", "[{"),
+        ("state", "{", "["),
+    ],
+)
+@pytest.mark.usefixtures("uncollected")
+def test_files_that_mean_harm_are_refused(
+    llm: LLM, session: Session, tmp_path: Path, part: str, before: str, after: str
+) -> None:
+    """Their checksums are right."""
+    session.chat(TALK[:2], **SEEDED).read()
+    path = tmp_path / "talk.session"
+    session.save(path)
+    told, state = unseal(MAGIC, path.read_bytes(), "")
+    if part == "session":
+        written = json.dumps(told).replace(before, after, 1).encode()
+        path.write_bytes(_sealed(MAGIC, written, state))
+    else:
+        own, body = unseal(STATE_MAGIC, state, "")
+        state = _sealed(STATE_MAGIC, json.dumps(own).replace(before, after, 1).encode(), body)
+        path.write_bytes(seal(MAGIC, told, state))
+    with pytest.raises(EdgeInferError, match=r"start again from the text|does not fit|context"):
+        session.restore(path)
+    session.chat(TALK, **GREEDY).read()
+    assert session.tokens
+
+
+def test_a_state_of_another_size_is_refused(llm: LLM, session: Session, tmp_path: Path) -> None:
+    session.chat(TALK[:2], **SEEDED).read()
+    path = tmp_path / "talk.session"
+    session.save(path)
+    told, state = unseal(MAGIC, path.read_bytes(), "")
+    own, body = unseal(STATE_MAGIC, state, "")
+    for changed in (body[:-64], body + bytes(64), b""):
+        path.write_bytes(seal(MAGIC, told, seal(STATE_MAGIC, own, changed)))
+        with pytest.raises(EdgeInferError, match="damaged; start again from the text"):
+            session.restore(path)
+
+
+def _sealed(magic: bytes, header: bytes, body: bytes) -> bytes:
+    """As `seal`, with a header that may be no JSON."""
+    start = magic + LENGTH.pack(len(header)) + header + body
+    return start + blake2b(start, digest_size=CHECKSUM_BYTES).digest()
 
 
 def test_a_session_whose_memory_was_taken_says_so_instead_of_saving_nothing(

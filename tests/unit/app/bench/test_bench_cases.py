@@ -47,7 +47,13 @@ def test_questions_are_lines_of_json(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text('{"category": "maths", "turns": ["1+1?", "and 2+2?"]}\n\n{"turns": ["Hi"], "id": 3}\n')
     assert read_questions(path) == (BenchConversation("maths", ("1+1?", "and 2+2?")), BenchConversation("all", ("Hi",)))
-    for text, message in (('{"turns": "Hi"}', "line 1"), ("{}", "line 1"), ("\n", "no questions"), ("[1]", "line 1")):
+    for text, message in (
+        ('{"turns": "Hi"}', "line 1"),
+        ("{}", "line 1"),
+        ("\n", "no questions"),
+        ("[1]", "line 1"),
+        ("[" * 99_999, "1"),
+    ):
         path.write_text(text)
         with pytest.raises(BadSetting, match=message):
             read_questions(path)

@@ -14,10 +14,15 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.sessions import database
+from edgeinfer.app.sessions.chat import Chat
+from edgeinfer.app.sessions.conversation import messages_of
 from edgeinfer.app.sessions.database import STEPS, is_alive, this_process
+from edgeinfer.app.sessions.exporting import export_chat, json_text
+from edgeinfer.app.sessions.kept_images import kept_image
 from edgeinfer.app.sessions.records import Attachment, Figures
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import SessionsFailed
+from tests.pictures import picture
 
 
 @pytest.fixture
@@ -258,3 +263,61 @@ def test_columns_that_cannot_be_read_cost_nothing_else(store: SessionStore, tmp_
         (message,) = store.messages(chat)
         assert (message.text, message.figures, message.attachments) == ("text", None, ())
     other.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("text", b"text\xff"), ("text", 5), ("role", "robot"), ("role", 1.5), ("state", "gone"), ("created_s", "x")),
+        *(
+            ("created_s", float("inf")),
+            ("model", b"\xff"),
+            ("parent", "x"),
+            ("writer", b"\xff"),
+            ("beside", "[" * 99_999),
+        ),
+        *((name, value) for name in ("figures", "attachments", "rounds") for value in (5, b"\xff", "[" * 99_999)),
+    ],
+)
+def test_columns_of_another_kind_cost_no_chat(store: SessionStore, tmp_path: Path, column: str, value: object) -> None:
+    chat = Chat(store)
+    chat.ask("text", [], None)
+    chat.finish(chat.branch[-1].number, "answer", "whole", None)
+    assert chat.number is not None
+    with sqlite3.connect(tmp_path / "chats.db") as other:
+        other.execute(f"UPDATE messages SET {column} = ?", (value,))
+    other.close()
+    with SessionStore(tmp_path / "chats.db") as again:
+        (session,) = again.sessions()
+        opened = Chat(again, session)
+        assert len(again.messages(session.number)) == 2
+        assert messages_of(opened.branch, opened.system) is not None
+        for suffix in (".md", ".json"):
+            exported = export_chat(again, session.number, tmp_path / f"chat{suffix}").read_text()
+            assert column == "text" or "answer" in exported
+        opened.ask("And?", [], None)
+
+
+@pytest.mark.parametrize(("column", "value"), [("title", b"\xff"), ("leaf", "x"), ("changed_s", "x"), ("system", 5)])
+def test_columns_of_sessions_of_another_kind(store: SessionStore, tmp_path: Path, column: str, value: object) -> None:
+    Chat(store).ask("text", [], None)
+    with sqlite3.connect(tmp_path / "chats.db") as other:
+        other.execute(f"UPDATE sessions SET {column} = ?", (value,))
+    other.close()
+    (session,) = store.sessions()
+    chat = Chat(store, session)
+    assert [message.text for message in chat.branch] == ["text", ""]
+    assert json_text(session, store.messages(session.number))
+    assert store.search("text")
+
+
+@pytest.mark.parametrize("column", ["data", "width", "preview_width", "preview"])
+@pytest.mark.parametrize("value", [1.5, "x", b"\xff"])
+def test_columns_of_images_of_another_kind(store: SessionStore, tmp_path: Path, column: str, value: object) -> None:
+    chat = Chat(store)
+    chat.ask("text", [Attachment.of_medium("a.png", kept_image(picture(8, 6), "a.png"))], None)
+    assert chat.number is not None
+    with sqlite3.connect(tmp_path / "chats.db") as other:
+        other.execute(f"UPDATE images SET {column} = ?", (value,))
+    other.close()
+    assert "text" in export_chat(store, chat.number, tmp_path / "chat.md").read_text()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +66,24 @@ def test_what_was_learnt_of_texts_is_readable_by_the_user_alone(tmp_path: Path) 
     assert folder.path.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\3\4 nothing", b"\0" * 5000])
+def packed(name: str, content: bytes) -> bytes:
+    """An archive with one member."""
+    kept = io.BytesIO()
+    with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return kept.getvalue()
+
+
+HUGE = (
+    b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999999,), }".ljust(127) + b"\n"
+)
+DEFLATED = packed("a.npy", b"a" * 900)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"PK\3\4 nothing", b"\0" * 5000, packed("layout.npy", HUGE), DEFLATED[:40] + b"\xff\xff" + DEFLATED[42:]],
+)
 def test_a_damaged_file_counts_as_none(tmp_path: Path, content: bytes) -> None:
     folder = DraftFolder("model", "layout", tmp_path)
     folder.path.mkdir()

@@ -100,3 +100,12 @@ def test_tokenizers_of_other_kinds_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(settings))
     with pytest.raises(UnsupportedModel, match="WordPiece"):
         FolderText(tmp_path)
+
+
+def test_an_id_far_beyond_the_tokens_is_refused(tmp_path: Path) -> None:
+    path = spaced(tmp_path) / "tokenizer.json"
+    settings = json.loads(path.read_text())
+    settings["model"]["vocab"]["b"] = 2**31
+    path.write_text(json.dumps(settings))
+    with pytest.raises(UnsupportedModel, match="has ids up to 2147483648 for 9 tokens"):
+        FolderText(tmp_path)

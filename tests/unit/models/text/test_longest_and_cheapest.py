@@ -116,3 +116,11 @@ def test_plamo_without_bytes_or_scores() -> None:
     assert tokenizer.unwritable("axa") == "x"
     with pytest.raises(BadGGUF, match="scores is missing"):
         Tokenizer.from_metadata(gguf_metadata("plamo2", ["a"], [1]))
+
+
+@pytest.mark.parametrize("model", ["rwkv", "plamo2"])
+def test_tokens_of_thousands_of_characters_are_refused(model: str) -> None:
+    """Their beginnings would take the square of their length in memory."""
+    tokens, types = ["<unk>", "<s>", "</s>", "ab" * 10_000], [2, 3, 3, 1]
+    with pytest.raises(BadGGUF, match="tokens of up to 20000 characters"):
+        Tokenizer.from_metadata(gguf_metadata(model, tokens, types, scores=[0.0] * 4))

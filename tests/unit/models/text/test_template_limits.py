@@ -56,6 +56,8 @@ GREEDY = {
     "indent of many lines": "{{ ('a\n' * 100000) | indent(100000) }}",
     "format width": "{{ '%1000000000d' % 1 }}",
     "format width from an argument": "{{ '%*d' % (1000000000, 1) }}",
+    "keys of a format without end": "{{ ('%(' * 300000) % messages }}",
+    "a long key of a format": "{{ ('%(' ~ 'a' * 90000) % messages }}",
     "format filter": "{{ '%1000000000d' | format(1) }}",
     "format repeated": "{{ ('%s' * 30000) % (('a' * 30,) * 30000) }}{{ ('%(a)s' * 30000) % {'a': 'b' * 900000} }}",
     "str.format width": "{{ '{:1000000000}'.format(1) }}",
@@ -224,3 +226,22 @@ HONEST = [
 def test_honest_templates_render_as_in_jinja(source: str) -> None:
     expected = render_unguarded(source, messages=MESSAGES)
     assert ChatTemplate({"default": source}, now=lambda: TODAY).render(MESSAGES) == expected
+
+
+def test_forms_of_the_system_message_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template that takes all of its time with the system message is not run again without it."""
+    clock = itertools.count()
+    monkeypatch.setattr(module.time, "thread_time", lambda: next(clock) / 1000)
+    runs = []
+
+    def slow(*_: object) -> str:
+        runs.append(1)
+        for _ in range(3000):
+            next(clock)
+        raise BadTemplate("it took too long")
+
+    template = ChatTemplate({"default": ENDLESS["nested loops"]}, limits=TemplateLimits(seconds=2.0))
+    monkeypatch.setattr(template, "_run_form", slow)
+    with pytest.raises(BadTemplate, match="too long"):
+        template.render([{"role": "system", "content": "Be brief."}, *MESSAGES])
+    assert len(runs) == 1
