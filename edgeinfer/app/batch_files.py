@@ -252,9 +252,7 @@ def digest(entry: BatchEntry) -> str:
     """Distinguishes entries by their prompts and options."""
     options: dict[str, object] = {**entry.prompt.options}
     if isinstance(scales := options.get(LORA), dict):
-        options[LORA] = {
-            str(name): scale for name, scale in scales.items()
-        }  # names and numbers cannot be sorted together
+        options[LORA] = {str(name): scale for name, scale in scales.items()}  # names and numbers have no common order
     asked = json.dumps([entry.prompt.content, options], sort_keys=True, default=_digest_of_bytes)
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
 

@@ -19,7 +19,7 @@ from typing import Any
 from campaign import HANG_S, kind_of
 from mutation import MOST_BYTES
 from summary import Piece, add
-from worker import MOST_MEMORY_BYTES, seeds_of, tried_again
+from worker import MOST_MEMORY_BYTES, seeds_of, tried
 
 BEYOND_MIB = 2000
 """What coverage and the corpus take in memory."""
@@ -34,7 +34,7 @@ class Guided:
         self._piece = Piece(name, 0, 0, guided=True)
 
     def __call__(self, data: bytes) -> None:
-        is_read, problem = tried_again(self._target, data)
+        is_read, problem = tried(self._target, data)
         self._piece.inputs, self._piece.read = self._piece.inputs + 1, self._piece.read + is_read
         kind = kind_of(problem)
         self._kinds[kind] += bool(problem)

@@ -1,8 +1,8 @@
 """Requests to all routes of the server, in all dialects, whatever their paths, queries, headers and bodies are.
 
 Routes are those of the registry that the application is made of. An input is a request as HTTP writes it, which goes
-straight into the application, over a tiny model. No answer may be a failure of the server, none may take a second beyond what its client
-stays for, and the server answers a plain question afterwards. Clients leave after STAYS_S.
+straight into the application, over a tiny model. No answer may be a failure of the server, none may take a second
+beyond what its client stays for, and the server answers a plain question afterwards. Clients leave after STAYS_S.
 """
 
 from __future__ import annotations

