@@ -6,9 +6,9 @@ where TARGET.corpus keeps the inputs that reached something new, for the next ru
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import importlib
+import os
 import sys
 import tempfile
 import time
@@ -21,6 +21,7 @@ from mutation import MOST_BYTES
 from summary import Piece, add
 from worker import MOST_MEMORY_BYTES, seeds_of, tried
 
+SPARE_S = 30
 BEYOND_MIB = 2000
 """What coverage and the corpus take in memory."""
 
@@ -28,12 +29,16 @@ BEYOND_MIB = 2000
 class Guided:
     """What is called with each input."""
 
-    def __init__(self, name: str, target: Any, out: Path | None) -> None:
-        self._target, self._out, self._began = target, out, time.monotonic()
+    def __init__(self, name: str, target: Any, seconds: int, out: Path | None) -> None:
+        self._target, self._out, self._began, self._seconds = target, out, time.monotonic(), seconds
         self._kinds: Counter[str] = Counter()
         self._piece = Piece(name, 0, 0, guided=True)
 
     def __call__(self, data: bytes) -> None:
+        """Try an input; ends the process when the time is over, as libFuzzer would, which runs nothing at its end."""
+        if time.monotonic() - self._began > self._seconds:
+            self._close()
+            os._exit(int(bool(self._piece.found)))
         is_read, problem = tried(self._target, data)
         self._piece.inputs, self._piece.read = self._piece.inputs + 1, self._piece.read + is_read
         kind = kind_of(problem)
@@ -46,7 +51,7 @@ class Guided:
         if self._out is not None:
             (self._out / name).write_bytes(data)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Tell and note what was done."""
         piece = self._piece
         piece.seconds = time.monotonic() - self._began
@@ -69,13 +74,11 @@ def main() -> None:
     corpus.mkdir(parents=True, exist_ok=True)
     for seed in seeds_of(name, target):
         (corpus / f"seed-{hashlib.sha256(seed).hexdigest()[:12]}").write_bytes(seed)
-    guided = Guided(name, target, out)
-    atexit.register(guided.close)
     longest = getattr(target, "USUAL_BYTES", MOST_BYTES)
-    limits = f"-max_total_time={seconds}", f"-timeout={HANG_S:.0f}", f"-max_len={longest}"
+    limits = f"-max_total_time={seconds + SPARE_S}", f"-timeout={HANG_S:.0f}", f"-max_len={longest}"
     memory = f"-rss_limit_mb={(MOST_MEMORY_BYTES >> 20) + BEYOND_MIB}"
     places = f"-artifact_prefix={corpus.parent}/{name}-", str(corpus)
-    atheris.Setup([sys.argv[0], *limits, memory, "-verbosity=0", *places], guided)
+    atheris.Setup([sys.argv[0], *limits, memory, "-verbosity=0", *places], Guided(name, target, seconds, out))
     atheris.Fuzz()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +53,22 @@ BOMBS = (
 """Templates that take time or memory without end, where they are let."""
 
 
+@cache
+def built_in() -> Sequence[bytes]:
+    """The built-in templates."""
+    folder = Path(edgeinfer.models.text.__file__).parent / "built_in_templates"
+    return [path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in (".jinja", ".txt")]
+
+
 def seeds() -> list[bytes]:
     """The built-in templates, and those that must be stopped, each with messages after a zero byte."""
-    folder = Path(edgeinfer.models.text.__file__).parent / "built_in_templates"
-    own = [path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in (".jinja", ".txt")]
     messages = b"\0" + json.dumps(MESSAGES).encode()
-    return [template + messages for template in (*own, *(bomb.encode() for bomb in BOMBS))]
+    return [template + messages for template in (*built_in(), *(bomb.encode() for bomb in BOMBS))]
 
 
 def mutated(seeds: Sequence[bytes], rng: random.Random, limit: int) -> bytes:
     """A changed template, or changed messages, or both; now and then a template with another one in it."""
-    template = rng.choice(seeds[: -len(BOMBS)]).partition(b"\0")[0]
+    template = rng.choice(built_in())
     bomb = rng.choice(BOMBS).encode()
     if rng.random() < 0.1:
         template = bomb if rng.random() < 0.5 else template[: rng.randint(0, len(template))] + bomb
