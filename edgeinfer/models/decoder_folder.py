@@ -24,6 +24,8 @@ GRAPHS = ("model.onnx", "decoder_model_merged.onnx")
 """File names of graphs that read prompts as well as single tokens, the likeliest first."""
 INNER = "onnx"
 """The subfolder of a published folder that contains graphs."""
+LONGEST_NAME = 255
+"""Bytes of a file's name; systems raise an error for longer ones."""
 SAMPLE_BYTES = 65536
 U32, BYTES = 4, 24
 """GGUF type numbers: a 32-bit metadata number, a tensor of bytes."""
@@ -163,7 +165,7 @@ def _graph(path: Path, genai: JsonConfig) -> Path:
     name = genai.text("model", "decoder", "filename")
     if name is not None:
         found = path / name
-        if Path(name).name != name:
+        if Path(name).name != name or len(name.encode("utf-8", "replace")) > LONGEST_NAME:
             raise UnsupportedModel(f"{genai.path} names the graph {name[:80]!r}, which is no file of this folder")
         if not found.is_file():
             raise ModelNotFound(f"{found} is missing, the graph that {GENAI} names; fetch the folder again")

@@ -382,7 +382,7 @@ ORDER BY bm25(texts, {TITLE_WEIGHT}, {QUESTION_WEIGHT}, {ANSWER_WEIGHT}), s.chan
 def hit_of(row: sqlite3.Row) -> Hit:
     """Build a search result from a row of `HITS`."""
     session, title, message, role, snippet, changed_s = row
-    known = role if role in get_args(Role) else "assistant"
+    known: Role = role if role in get_args(Role) else "assistant"
     return Hit(session, text_in(title), message, known, text_in(snippet), number_in(changed_s))
 
 
