@@ -157,8 +157,8 @@ class Pool:
 class FairLock(RLock):
     """A lock that its thread may take again, and that goes to whoever has waited longest. Use it with `with`.
 
-    Releasing it is `RLock`'s own, one step that neither a signal nor a full stack can break off. Threads that wait stand
-    in a queue, and only the first of them waits for the lock itself.
+    Releasing it is `RLock`'s own, one step that neither a signal nor a full stack can break off. Threads that wait
+    stand in a queue, and only the first of them waits for the lock itself.
     """
 
     def __init__(self) -> None:

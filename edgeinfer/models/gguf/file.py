@@ -2,7 +2,8 @@
 
 In: a path, and those of adapters. Out: metadata, the tensor table, and each tensor's bytes as a view of the mapping.
 Owns the mappings; a `Shard` knows others only by the number and count in its metadata. Does not interpret the bytes.
-Cannot protect against another program truncating the file while it is mapped.
+Bytes that another program cuts off while the file is mapped end the process when they are read (SIGBUS), so sizes are
+compared before; it cannot protect against a cut in the midst of a read, nor a disk that fails under the mapping.
 """
 
 from __future__ import annotations
@@ -53,6 +54,14 @@ class Shard:
         except BaseException:
             mapping.close()
             raise
+
+    def check_whole(self) -> None:
+        """Raises BadGGUF if another program has cut the file short."""
+        if self._mapping.size() < self.nbytes:
+            raise BadGGUF(
+                f"{self.path} was cut short by another program: it had {self.nbytes} bytes when it was opened, and has "
+                f"{self._mapping.size()} now; fetch it again, then open the model again"
+            )
 
     def release(self) -> None:
         """Release the mapped pages to the operating system, if the platform supports it."""
@@ -166,8 +175,14 @@ class GGUFFile:
             return self._bytes(info)
         return repeat_scale(self._bytes(stored), self._bytes(self._stored[scale_name(name)]), info, str(self.path))
 
+    def check_whole(self, name: str) -> None:
+        """Call before bytes of a view of this tensor are read later on. Raises BadGGUF if the file was cut short."""
+        if not self._closed:
+            self._shards[self.tensors[name].shard].check_whole()
+
     def _bytes(self, info: TensorInfo) -> NDArray[np.uint8]:
-        """A view of a stored tensor."""
+        """A view of a stored tensor. Raises BadGGUF if the file was cut short."""
+        self._shards[info.shard].check_whole()
         return self._shards[info.shard].data[info.offset : info.offset + info.nbytes]
 
     def release(self) -> None:
