@@ -1,9 +1,9 @@
 """Runs real commands on a disk that fills up under them: a clear word, nothing half-written used, nothing old lost.
 
-Run:  python scripts/faults/disk.py --model FILE [TARGET…] [--steps 12] [--mounted DIR]
+Run:  python scripts/faults/disk.py --model FILE [TARGET…] [--steps 12]
 
 Each run has a home on a disk of its own (a tmpfs, which needs root), filled so that so many bytes are free; the rest is
-as on any computer. How many are free goes in even steps from none to more than the command writes. Judged: the end of
+as on any computer. How many are free goes from none to more than the command writes. Judged: the end of
 the command (no traceback, no signal, no hang, and a word about the disk where something is missing), and the same
 command once there is room again (the whole result, and what was there before).
 """
@@ -17,7 +17,6 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -48,7 +47,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Target:
-    """A command. `arguments`: of the home and the model. `result`: what it made, None if that is not there or not whole.
+    """A command. `arguments`: of a home with its model. `result`: what it made, None if it is not there or not whole.
 
     `before`: what the home has before, and what must be there after. `quiet`: what is missing need not be told, for it
     only saves time. `typed`: its input.
@@ -201,20 +200,9 @@ def disturbed(
         if before is not None and target.before(home) != before:
             problems.append(f"what was there before is not any more: {before!r:.200}")
         problems += [f"left behind: {name}" for name in home.litter()]
-    told = "whole" if is_whole else "goes on" if ended.code == 0 else ended.output.strip().rpartition("\n")[2][:160]
+    line = ended.output.strip().rpartition("\n")[2].replace(str(home.folder), "~")
+    told = "whole" if is_whole else "goes on" if ended.code == 0 else re.sub(r"\d[\d.]*", "N", line)[:200]
     return told, problems
-
-
-def chats(home: Home) -> object:
-    """Texts of all messages saved; None if the database is damaged or missing."""
-    path = home.data / "chats.db"
-    if not path.exists():
-        return None
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        if database.execute("pragma integrity_check").fetchone() != ("ok",):
-            raise RuntimeError("the database is damaged")
-        (table,) = database.execute("select name from sqlite_master where name in ('messages', 'message')").fetchone()
-        return database.execute(f"select count(*) from {table}").fetchone()[0] or None
 
 
 def answered(home: Home, ended: Ended) -> object:
@@ -297,16 +285,7 @@ def targets() -> dict[str, Target]:
         Target(
             "batch",
             lambda home: [
-                "batch",
-                lines(home),
-                "-m",
-                str(home.model),
-                "--out",
-                out(home),
-                "--temp",
-                "0",
-                "--device",
-                "cpu",
+                *("batch", lines(home), "-m", str(home.model), "--out", out(home), "--temp", "0", "--device", "cpu")
             ],
             answered,
         ),
@@ -314,13 +293,6 @@ def targets() -> dict[str, Target]:
         Target("pull", lambda home: ["pull", f"http://127.0.0.1:{home.port}/{home.model.name}"], pulled),
         Target("pack", lambda home: ["pack", str(home.model), "--out", str(home.folder / "bundle")], packed),
         Target("run", lambda home: ["run", "-m", str(home.model), *OPTIONS, "--json", QUESTION], text_of, quiet=True),
-        Target(
-            "chat",
-            lambda home: ["chat", "--plain", "-m", str(home.model), *OPTIONS],
-            lambda home, ended: ended.output.count("\n") > 0 or None,
-            typed="the cat\nthe dog\n/quit\n",
-            quiet=True,
-        ),
     ]
     return {target.name: target for target in found}
 
@@ -343,6 +315,13 @@ def served(folder: Path) -> Iterator[int]:
         server.shutdown()
 
 
+def sizes(needed_bytes: int, n_steps: int) -> list[int]:
+    """Numbers of free bytes from none to more than needed, closer together where they are few."""
+    most = max(16 * STEP_BYTES, 1.15 * needed_bytes)
+    found = {int(STEP_BYTES * (most / STEP_BYTES) ** (step / n_steps)) for step in range(n_steps + 1)}
+    return sorted({0, *(size // STEP_BYTES * STEP_BYTES for size in found)})
+
+
 def campaign(target: Target, model: Path, port: int, n_steps: int) -> tuple[str, bool]:
     """All runs of a target as a line of a table, and whether anything was found."""
     with tempfile.TemporaryDirectory() as name:
@@ -350,8 +329,7 @@ def campaign(target: Target, model: Path, port: int, n_steps: int) -> tuple[str,
         expected, needed_bytes = undisturbed(target, folder, model, port)
         told: dict[str, int] = {}
         n_bad = 0
-        for step in range(n_steps + 1):
-            free_bytes = int(1.15 * needed_bytes * step / n_steps) // STEP_BYTES * STEP_BYTES
+        for free_bytes in sizes(needed_bytes, n_steps):
             how, problems = disturbed(target, folder, model, port, free_bytes, expected)
             told[how] = told.get(how, 0) + 1
             n_bad += bool(problems)
@@ -359,7 +337,8 @@ def campaign(target: Target, model: Path, port: int, n_steps: int) -> tuple[str,
                 print(f"{target.name} with {free_bytes} bytes free: {problem}", flush=True)
         ends = "; ".join(f"{count} × {how}" for how, count in told.items())
         seconds = time.monotonic() - began_s
-        line = f"| {target.name} | {needed_bytes // 1024} KiB | {n_steps + 1} | {ends} | {n_bad or '–'} | {seconds:.0f} s |"
+        counts = f"{needed_bytes // 1024} KiB | {sum(told.values())}"
+        line = f"| {target.name} | {counts} | {ends} | {n_bad or '–'} | {seconds:.0f} s |"
         return line, bool(n_bad)
 
 

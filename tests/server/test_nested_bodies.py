@@ -27,7 +27,7 @@ def schema(depth: int) -> str:
 
 
 def tool(parameters: str) -> str:
-    return '[{"type":"function","function":{"name":"f","parameters":%s}}]' % parameters
+    return '[{"type":"function","function":{"name":"f","parameters":' + parameters + "}}]"
 
 
 def called(arguments: str) -> str:
@@ -45,11 +45,12 @@ def places(depth: int) -> dict[str, bytes]:
     """Bodies of a chat with something nested so deeply at each place that reads JSON."""
     own = {"content": lists(depth), "records": records(depth)}
     found = {f"messages {name}": body(messages=value) for name, value in own.items()}
-    found |= {f"content {name}": body(messages='[{"role":"user","content":%s}]' % value) for name, value in own.items()}
+    found |= {
+        f"content {name}": body(messages='[{"role":"user","content":' + value + "}]") for name, value in own.items()
+    }
     found |= {f"unknown field {name}": body(something=value) for name, value in own.items()}
-    found["schema"] = body(
-        response_format='{"type":"json_schema","json_schema":{"name":"x","schema":%s}}' % schema(depth)
-    )
+    form = '{"type":"json_schema","json_schema":{"name":"x","schema":' + schema(depth) + "}}"
+    found["schema"] = body(response_format=form)
     found["tool"] = body(tools=tool(schema(depth)))
     found["tool of records"] = body(tools=tool(records(depth)))
     found["arguments"] = body(messages=called(records(depth)))
