@@ -7,6 +7,7 @@ they continue. Knows no text.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from _thread import RLock
@@ -22,6 +23,8 @@ from edgeinfer.offload.weights import WeightReads
 
 LOOK_S = 0.5
 """Seconds after which a thread that waits for a lock looks for itself whether it is its turn."""
+_COUNT = re.compile(r"\bcount=(\d+)")
+"""In the text of an RLock, which every version of Python writes; only some have a method for it."""
 
 
 class Pool:
@@ -154,7 +157,7 @@ class Pool:
             self.executor.close()
 
 
-class FairLock(RLock):
+class FairLock(RLock):  # type: ignore[misc]  # final in typeshed alone
     """A lock that its thread may take again, and that goes to whoever has waited longest. Use it with `with`.
 
     Releasing it is `RLock`'s own, one step that neither a signal nor a full stack can break off. Threads that wait
@@ -167,11 +170,11 @@ class FairLock(RLock):
     @property
     def is_held(self) -> bool:
         """Whether the calling thread holds it."""
-        return self._is_owned()
+        return bool(self._is_owned())  # type: ignore[attr-defined]  # as threading.Condition asks
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire the lock; returns whether it did. Without `blocking`, a finalizer may call it at any point."""
-        n_before, turn = self._recursion_count(), None
+        n_before, turn = self._n_acquired(), None
         try:
             if n_before or not blocking or not self._queue:
                 if RLock.acquire(self, False):
@@ -185,13 +188,18 @@ class FairLock(RLock):
             self._leave(turn)
             return True
         except BaseException:  # a signal handler raised, perhaps just after the lock was acquired
-            if self._recursion_count() > n_before:
+            if self._n_acquired() > n_before:
                 self.release()
             if turn is not None:
                 self._leave(turn)
             raise
 
     __enter__ = acquire
+
+    def _n_acquired(self) -> int:
+        """How often the calling thread has acquired it and not yet released it."""
+        count = _COUNT.search(repr(self)) if self.is_held else None
+        return 0 if count is None else int(count[1])
 
     def _wait(self, turn: threading.Lock) -> None:
         """Return once `turn` is the first of the queue."""

@@ -78,7 +78,7 @@ def test_nobody_is_inside_with_another() -> None:
     assert lock.acquire(blocking=False)
 
 
-LOCKING = (FairLock.acquire.__code__, FairLock._wait.__code__, FairLock._leave.__code__)
+LOCKING = tuple(each.__code__ for each in (FairLock.acquire, FairLock._n_acquired, FairLock._wait, FairLock._leave))
 
 
 class Broken:
