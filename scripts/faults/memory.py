@@ -87,7 +87,7 @@ def batch(model: Path, cap: MemoryCap | None) -> Ended:
 
 def serve(model: Path, cap: MemoryCap | None) -> Ended:
     """Four requests at a time to a server."""
-    line = command("serve", "-m", str(model), *SHARED[:4], "--port", "0", "--ready-json")
+    line = command("serve", "-m", str(model), *SHARED[:4], "--port", "0", "--ready-json", "--no-key")
     server = subprocess.Popen(
         line if cap is None else cap.command(line),
         stdout=subprocess.PIPE,
