@@ -31,6 +31,7 @@ LIMIT_S = 240.0
 CONTEXT = "2048"
 SHARED = ("--device", "cpu", "--ctx", CONTEXT, "--temp", "0", "--no-prefix-cache")
 WORDS = re.compile(r"memory|does not fit|GB|MB", re.IGNORECASE)
+NEED = re.compile(r"needs ([\d.]+) MB of memory")
 QUESTION = "Name three rivers and say where each begins."
 
 
@@ -159,7 +160,9 @@ def limited(name: str, model: Path, limit_bytes: int, share: float, expected: ob
         return ("answers" if answers == expected else "OTHER answers") + f", {peak}", answers != expected
     line = said.strip().rpartition("\n")[2][:140]
     is_told = code in (1, 3) and WORDS.search(said) is not None and "Traceback" not in said
-    return f"refused ({code}): {line}", not is_told or share > 1
+    need = NEED.search(said)  # a server's answers side by side need more than the plan of one
+    is_short = share <= 1 or (need is not None and float(need[1]) * 1e6 > limit_bytes)
+    return f"refused ({code}): {line}", not (is_told and is_short)
 
 
 def main() -> int:
