@@ -12,7 +12,8 @@ from edgeinfer.app.tui.text.neutral import NeutralStream, neutral
 from edgeinfer.app.tui.widgets.entries import AnswerEntry
 
 USUAL_BYTES = 600
-LONGEST_BYTES = 20_000
+LONGEST_BYTES = 8_000
+"""Rows of a table are drawn at half a millisecond each."""
 PARTS = (
     *(
         "# a\n",
