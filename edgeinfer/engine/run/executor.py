@@ -55,7 +55,6 @@ class Executor(Observed):
         read: KVCache | None = None,
     ) -> None:
         """`is_guest`: the device belongs to another executor. `power_limiter`: what may be used; None: everything.
-
         `read`: the cache of the model whose keys and values this one attends to, if it has none of its own.
         """
         self._of_lane = has = lane.capabilities
