@@ -19,6 +19,7 @@ from edgeinfer.errors import ModelNotFound
 from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.sources import parse_source
 from edgeinfer.models.sources.path import PathSource
+from edgeinfer.models.sources.url import UrlSource
 from edgeinfer.models.store import ModelStore
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ Step = tuple[int, int | None]
 def source_of(name: str, state: ServerState) -> str | None:
     """Where a model comes from; None if it is here. Raises ModelNotFound.
 
-    Files of this computer are named only to a server that no other computer reaches. Raises APIError for them, and for
-    all that is not here where clients may pull nothing.
+    Files of this computer, and addresses, are named only to a server that no other computer reaches. Raises APIError
+    for them, and for all that is not here where clients may pull nothing.
 
     A name of the hub is one of ours; other names of Ollama are found if the model is on this computer, in the store or
     among those that Ollama has pulled, for edgeinfer does not download from Ollama's registry.
@@ -62,6 +63,10 @@ def source_of(name: str, state: ServerState) -> str | None:
         if isinstance(source, PathSource) and not state.options.is_local:
             raise APIError(
                 403, "other computers reach this server, so that no path is taken: name a source", None, "model"
+            ) from None
+        if isinstance(source, UrlSource) and not state.options.is_local:  # it could be one of this network's own
+            raise APIError(
+                403, "other computers reach this server, so that no address is taken: name a source", None, "model"
             ) from None
         return name
     return None
