@@ -50,6 +50,7 @@ def hostile(home: Path, hostile_file: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A hostile model with a hostile name in the store; standard output is a terminal."""
     (home / "models").mkdir(parents=True)
     monkeypatch.setattr("edgeinfer.app.plain_text.sys", _AtTerminal())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     return Path(shutil.copy(hostile_file, home / "models" / f"{HOSTILE}.gguf"))
 
 
@@ -80,7 +81,7 @@ def unharmed(text: str) -> str:
         (["plan", "-m", "MODEL"], 0),
         (["run", "-m", "MODEL", "--max-tokens", "4", "--stats", "the hen"], 0),
         (["tokenize", "-m", "MODEL", "the hen"], 0),
-        (["pull", "MODEL"], 0),
+        (["pull", "MODEL"], 1),  # a model of this name is here
         (["config", "set", "model", HOSTILE], 0),
         (["show", HOSTILE + "/none"], 1),
         (["show", f"https://{HOSTILE}.example/{HOSTILE}.gguf"], 1),
@@ -97,14 +98,14 @@ def test_commands_print_what_models_say_without_commands_to_the_terminal(
 ) -> None:
     found, out, err = run(capsys, *(word.replace("MODEL", str(hostile)) for word in words))
     assert found == code, err
-    assert "evil" in unharmed(out + err) or words[0] in ("tokenize", "plan")
+    assert "evil" in unharmed(out + err) or words[0] in ("tokenize", "plan", "run")
 
 
 def test_tokens_of_control_characters_are_not_printed(
     hostile: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = " ".join(str(len(SPECIAL) + byte) for byte in b"evil\x1b]0;title\x07\xc2\x9b2J")
-    monkeypatch.setattr(sys, "stdin", io.StringIO(tokens))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(tokens.encode())))
     code, out, err = run(capsys, "detokenize", "-m", str(hostile))
     assert code == 0, err
     assert unharmed(out) == "evil]0;title2J"
@@ -114,7 +115,7 @@ def test_pipes_get_what_was_said(capsys: pytest.CaptureFixture[str]) -> None:
     echo(HOSTILE)
     echo(HOSTILE, err=True)
     shown = capsys.readouterr()
-    assert shown.out == HOSTILE + "\n"
+    assert shown.out == HOSTILE.replace("\x1b[2J", "") + "\n"  # typer takes colours away
     assert shown.err == harmless(HOSTILE) + "\n"
     assert harmless("שלום\u200f عربي\tα\n") == "שלום\u200f عربي\tα\n"
 
