@@ -30,7 +30,7 @@ class PunctualConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Stop counting once a head is whole; a later one is counted from its first byte."""
         cycle = self.cycle
-        if self._late is None and (cycle is None or cycle.response_complete):
+        if self._late is None and self._is_answered():
             self._await_head()
         super().data_received(data)
         if self.cycle is not cycle:
@@ -51,5 +51,9 @@ class PunctualConnection(H11Protocol):
 
     def _close_late(self) -> None:
         self._late = None
-        if self.cycle is None or self.cycle.response_complete:
+        if self._is_answered():
             self.transport.close()
+
+    def _is_answered(self) -> bool:
+        """Whether there is no request, or none that is not answered."""
+        return getattr(self.cycle, "response_complete", True)
