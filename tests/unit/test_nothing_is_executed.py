@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import io
+import os
+import pickle
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import edgeinfer
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.store import ModelStore
 
 PACKAGE = Path(edgeinfer.__file__).parent
 CALLS = frozenset({"eval", "exec", "compile", "__import__", "os.system", "os.popen"})
@@ -85,3 +92,36 @@ def test_such_a_source_would_be_found(source: str) -> None:
 @pytest.mark.parametrize("source", ["re.compile(x)", "model.eval", "np.load(x, allow_pickle=False)", "evaluate(x)"])
 def test_others_are_not(source: str) -> None:
     assert not list(findings(ast.parse(source)))
+
+
+class _Trap:
+    """Leaves a mark where it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self._mark),)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.gguf", "adapter.pt", "model.safetensors"])
+def test_files_of_other_programs_are_refused_and_not_run(tmp_path: Path, name: str) -> None:
+    mark = tmp_path / "mark"
+    for content in (pickle.dumps(_Trap(mark)), _zipped(pickle.dumps(_Trap(mark)))):
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(EdgeInferError):
+            GGUFFile.open(path)
+        with pytest.raises(EdgeInferError):
+            ModelStore(tmp_path / "store").pull(str(path))
+    assert not mark.exists()
+    pickle.loads(pickle.dumps(_Trap(mark)))  # it is one
+    assert mark.exists()
+
+
+def _zipped(content: bytes) -> bytes:
+    """A file of torch.save: a pickle in an archive."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr("archive/data.pkl", content)
+    return held.getvalue()

@@ -134,7 +134,7 @@ def body_length(response: http.client.HTTPResponse) -> int | None:
     return int(length) if length.isdecimal() else None
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
+class _OutwardRedirects(urllib.request.HTTPRedirectHandler):
     """Redirects that lead neither to what is less protected, nor to what only this computer can reach."""
 
     def redirect_request(
@@ -160,7 +160,7 @@ def _opener() -> urllib.request.OpenerDirector:
         urllib.request.ProxyHandler(),
         urllib.request.HTTPHandler(),
         urllib.request.HTTPSHandler(),
-        _Redirects(),
+        _OutwardRedirects(),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.UnknownHandler(),

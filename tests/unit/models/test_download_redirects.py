@@ -15,7 +15,7 @@ import pytest
 from edgeinfer.errors import DownloadFailed
 from edgeinfer.models.download import addresses
 from edgeinfer.models.download.addresses import is_inside
-from edgeinfer.models.download.http import ConnectionCutError, _Redirects, open_url
+from edgeinfer.models.download.http import ConnectionCutError, _OutwardRedirects, open_url
 from edgeinfer.models.download.policy import DownloadPolicy
 from tests.file_server import FileServer, Served, serving
 
@@ -46,7 +46,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def followed(old: str, new: str) -> urllib.request.Request | None:
-    return _Redirects().redirect_request(urllib.request.Request(old), BytesIO(), 302, "Found", Message(), new)
+    return _OutwardRedirects().redirect_request(urllib.request.Request(old), BytesIO(), 302, "Found", Message(), new)
 
 
 @pytest.mark.parametrize(
