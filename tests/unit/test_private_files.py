@@ -12,6 +12,7 @@ import pytest
 
 from edgeinfer import private_files
 from edgeinfer.private_files import private_folder, privately, read_own, readable_folder, readably
+from edgeinfer.temporary import temporary_file, temporary_folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="permissions are those of POSIX")
 
@@ -37,6 +38,15 @@ def test_folders_and_files_are_what_they_are_meant_to_be(tmp_path: Path, umask: 
     for folder in ("a", "a/b", "c", "c/readable"):
         assert mode(tmp_path / folder) == 0o755 & ~umask
     assert mode(tmp_path / "c" / "file") == 0o644 & ~umask
+
+
+def test_what_is_temporary_is_private(tmp_path: Path, umask: int) -> None:
+    with temporary_folder("edgeinfer", tmp_path) as one, temporary_folder("edgeinfer", tmp_path) as two:
+        assert mode(Path(one)) == mode(Path(two)) == 0o700
+        assert one != two
+    handle, name = temporary_file(tmp_path / "file")
+    os.close(handle)
+    assert mode(Path(name)) == 0o600
 
 
 def test_what_is_there_stays_as_it_is(tmp_path: Path) -> None:
