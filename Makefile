@@ -1,6 +1,8 @@
 # The commands of the README. `make chat` and `make test` set up everything they need in .venv.
 # BENCH holds options of `make bench`, such as BENCH="--against llama-cpp-python --depth 0,2048".
 # `make kernels-wheel` compiles all kernels into a wheel in dist; SYSTEMS holds options for other systems than this one.
+# `make audit` looks for known holes in what `edgeinfer[all]` installs, `make licences` writes docs/LICENCES.md, and
+# `make sbom` a bill of materials into dist; all three ask the package index.
 # EXTRAS chooses the optional dependencies of the tests: EXTRAS=test,llamacpp compares with llama-cpp-python too.
 PYTHON ?= python3
 EXTRAS ?= test
@@ -8,9 +10,11 @@ BENCH ?=
 SYSTEMS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+TOOLS := .venv-tools
+CLEAN := .venv-clean
 unexport PYTHONDONTWRITEBYTECODE  # programs that the tests start would compile the package anew each time
 
-.PHONY: chat test check lint bench kernels-wheel clean
+.PHONY: chat test check lint bench kernels-wheel audit licences sbom clean
 
 chat: $(VENV)/.installed
 	@$(BIN)/edgeinfer chat
@@ -30,8 +34,21 @@ bench: $(VENV)/.installed
 kernels-wheel: $(VENV)/.installed
 	$(BIN)/python scripts/make_kernel_wheel.py dist $(SYSTEMS)
 
+# --strict: what cannot be looked up is a failure, too
+audit: $(CLEAN)/.installed
+	$(TOOLS)/bin/pip --disable-pip-version-check --python $(CLEAN)/bin/python freeze --exclude edgeinfer > $(CLEAN)/versions.txt
+	$(TOOLS)/bin/pip-audit --strict --progress-spinner off --no-deps --disable-pip --requirement $(CLEAN)/versions.txt
+
+licences: $(TOOLS)/.installed
+	$(TOOLS)/bin/python scripts/licences.py docs/LICENCES.md
+
+sbom: $(CLEAN)/.installed
+	@mkdir -p dist
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file dist/edgeinfer.cdx.json $(CLEAN)/bin/python
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) $(CLEAN) .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
 	@echo "setting up $(VENV) (once)" >&2
@@ -46,3 +63,15 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-%: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]' >&2
 	@touch $@ $(VENV)/.installed
+
+# What looks at dependencies stands apart from them: $(CLEAN) has what users install, and not even pip.
+$(TOOLS)/.installed: Makefile
+	@$(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip 'pip-audit>=2.7' 'cyclonedx-bom>=5' >&2
+	@touch $@
+
+$(CLEAN)/.installed: pyproject.toml $(TOOLS)/.installed
+	@rm -rf $(CLEAN)
+	@$(PYTHON) -m venv --without-pip $(CLEAN)
+	@$(TOOLS)/bin/pip --disable-pip-version-check --python $(CLEAN)/bin/python install --quiet --no-compile '.[all]' >&2
+	@touch $@

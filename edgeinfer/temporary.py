@@ -16,6 +16,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from edgeinfer.private_files import readable_folder
+
 CLOCK_SLACK_S = 5.0  # start times are derived from the system clock, which may be adjusted
 ABANDONED_S = 7 * 86400.0  # after this a file of another computer, whose processes cannot be checked, is abandoned
 NAME_CAP = 100  # characters of the original file name that are kept in the temporary name
@@ -115,7 +117,7 @@ def _removed(entry: os.DirEntry[str]) -> bool:
 def write_whole(path: Path, text: str) -> bool:
     """Write a file. Returns False if the disk or the folder does not allow it."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        readable_folder(path.parent)
         handle, name = temporary_file(path)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -16,9 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import typer
-
-from edgeinfer.app.plain_text import counted, harmless
+from edgeinfer.app.plain_text import counted, echo, harmless
 
 if TYPE_CHECKING:
     from edgeinfer.app.progress import ProgressLine
@@ -139,7 +137,7 @@ def rounding_notices(llm: LLM, parallel: int) -> tuple[str, ...]:
 def print_notices(notices: tuple[str, ...]) -> None:
     """Report on stderr what was left out or cut."""
     for notice in notices:
-        typer.echo(f"note: {notice}", err=True)
+        echo(f"note: {notice}", err=True)
 
 
 def print_thoughts_note(stream: TextStream) -> None:

@@ -20,6 +20,7 @@ import edgeinfer
 from edgeinfer.app.command_line.misuse import HELP_NAMES, CommandGroup, Line
 from edgeinfer.app.command_line.options import Command, Run
 from edgeinfer.app.command_line.shell_words import joined_at_colons
+from edgeinfer.app.plain_text import echo
 from edgeinfer.errors import BadFlag, EdgeInferError
 from edgeinfer.interrupts import INTERRUPTED, interrupt_commands
 from edgeinfer.registry import Registry
@@ -100,7 +101,7 @@ def guarded(run: Run) -> Run:
             raise typer.Exit(USAGE if isinstance(error, BadFlag) else 1) from None
         except (KeyboardInterrupt, typer.Abort) as stop:  # Abort: an interrupt or end of input at a question
             for note in ("interrupted", *getattr(stop, "__notes__", ())):
-                typer.echo(note, err=True)
+                echo(note, err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             if not _reader_left():
@@ -125,7 +126,7 @@ def _group(help_text: str, kind: type[CommandGroup]) -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"edgeinfer {edgeinfer.__version__}")
+        echo(f"edgeinfer {edgeinfer.__version__}")
         raise typer.Exit
 
 
@@ -149,7 +150,7 @@ def _first_paragraph(run: Run) -> str:
 
 def _complain(error: EdgeInferError) -> None:
     for line in (f"error: {error}", *getattr(error, "__notes__", ())):
-        typer.echo(line, err=True)
+        echo(line, err=True)
 
 
 def _flush() -> None:

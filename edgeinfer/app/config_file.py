@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.errors import BadSetting
+from edgeinfer.private_files import readable_folder
 from edgeinfer.settings import Option, find_option, read_value, user_config_path
 from edgeinfer.text_values import proper_text
 
@@ -117,7 +118,7 @@ def _write(path: Path, text: str) -> None:
     try:
         if file.exists() and not os.access(file, os.W_OK):
             raise BadSetting(f"{path} is read-only; allow writing it, or set the value on the command line")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        readable_folder(file.parent)
         write_text(file, text)
     except OSError as error:
         raise BadSetting(f"{path} cannot be written: {error.strerror or error}") from None

@@ -1,15 +1,19 @@
 """Plain text for terminals: counts in words, tables, no control characters.
 
 In: numbers and nouns, seconds, text, rows of cells. Out: text; columns are as wide as their longest cell, two spaces
-between them, without the control characters that file names may contain. English only.
+between them, without the control characters that file names may contain. Commands print with `echo`. English only.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 
-KEPT_CONTROLS = "\n\t"
+import typer
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that move the cursor, begin a command to the terminal, or show text in another order than it is read."""
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:
@@ -26,8 +30,13 @@ def seconds_text(seconds: float) -> str:
 
 
 def harmless(text: str) -> str:
-    """Text without control characters other than line ends and tabs."""
-    return "".join(c for c in text if c in KEPT_CONTROLS or not (c < " " or "\x7f" <= c <= "\x9f"))
+    """Text without control characters other than line ends and tabs, and without overrides of its direction."""
+    return _CONTROLS.sub("", text)
+
+
+def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a text, which models, files and servers may have written: harmless on standard error and on terminals."""
+    typer.echo(harmless(str(text)) if err or sys.stdout.isatty() else text, err=err, nl=nl)
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:

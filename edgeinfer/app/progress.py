@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import typer
-
+from edgeinfer.app.plain_text import echo, harmless
 from edgeinfer.steps import COMPILING, seconds_left, share_done
 
 if TYPE_CHECKING:
@@ -94,10 +93,10 @@ class ProgressLine:
             return
         if self._lines:
             self._next_s = now_s + LINES_S
-            sys.stderr.write(self._clock.line(bar=False) + "\n")
+            sys.stderr.write(harmless(self._clock.line(bar=False)) + "\n")
         else:
             self._next_s = now_s + BETWEEN_S
-            shown = self._clock.line()[: shutil.get_terminal_size().columns - 1]
+            shown = harmless(self._clock.line())[: shutil.get_terminal_size().columns - 1]
             sys.stderr.write("\r" + shown.ljust(self._width))
             self._width = len(shown)
         sys.stderr.flush()
@@ -189,7 +188,7 @@ class PullProgress:
     """Called with bytes done, total bytes and bytes per second; use it as a context manager."""
 
     def __init__(self, label: str, *, terminal: bool | None = None) -> None:
-        self._source = self._label = label
+        self._source = self._label = harmless(label)
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
         self._bar: Bar | None = None
         self._next_bytes, self._printed_bytes = 0, -1
@@ -208,7 +207,7 @@ class PullProgress:
 
     def follow(self, label: str, done_bytes: int, total_bytes: int | None) -> None:
         """Show progress of another process's download, under a label that says so."""
-        self._show(label, done_bytes, total_bytes, 0.0)
+        self._show(harmless(label), done_bytes, total_bytes, 0.0)
 
     def _show(self, label: str, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
         if label != self._label:
@@ -240,11 +239,11 @@ class PullProgress:
         if total_bytes is not None:
             self._next_bytes = min(self._next_bytes, total_bytes + 1)
         if not bytes_per_s and not done_bytes and total_bytes is None:  # nothing is known yet
-            typer.echo(self._label, err=True)
+            echo(self._label, err=True)
             return
         whole = "" if total_bytes is None else f" of {size_text(total_bytes)}"
         rate = f", {size_text(int(bytes_per_s))}/s" if bytes_per_s else ""
-        typer.echo(f"{self._label}: {size_text(done_bytes)}{whole}{rate}", err=True)
+        echo(f"{self._label}: {size_text(done_bytes)}{whole}{rate}", err=True)
 
 
 def waiting_text(pid: int | None, source: str) -> str:

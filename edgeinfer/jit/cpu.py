@@ -20,6 +20,7 @@ from pathlib import Path
 
 import platformdirs
 
+from edgeinfer.private_files import read_own, readable_folder, readably
 from edgeinfer.temporary import temporary_path
 
 TILE_FEATURES = ("amx-tile", "amx-int8", "amx-bf16")
@@ -99,7 +100,7 @@ def _traits() -> str:
 def _kept(path: Path) -> Cpu | None:
     """An earlier answer; None if there is none that can be read."""
     try:
-        name, flags, features = json.loads(path.read_bytes())
+        name, flags, features = json.loads(read_own(path))
         return Cpu(str(name), str(flags), frozenset(map(str, features)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
@@ -107,7 +108,8 @@ def _kept(path: Path) -> Cpu | None:
 
 def _keep(path: Path, cpu: Cpu) -> None:
     with suppress(OSError):  # a read-only or full disk: LLVM is asked again
-        path.parent.mkdir(parents=True, exist_ok=True)
+        readable_folder(path.parent)
         beside = temporary_path(path)
-        beside.write_text(json.dumps([cpu.name, cpu.flags, sorted(cpu.features)]))
+        with open(beside, "w", opener=readably) as file:
+            json.dump([cpu.name, cpu.flags, sorted(cpu.features)], file)
         os.replace(beside, path)

@@ -24,6 +24,7 @@ from edgeinfer.jit.code_memory import CodeMemory
 from edgeinfer.jit.cpu import cache_root, cpu_features, this_cpu
 from edgeinfer.jit.prebuilt import NO_PREBUILT, PrebuiltCode, prebuilt_code
 from edgeinfer.jit.processes import compile_apart
+from edgeinfer.private_files import read_own, readable_folder, readably
 from edgeinfer.steps import COMPILING, Progress
 from edgeinfer.temporary import temporary_folder
 
@@ -86,7 +87,7 @@ class KernelLibrary:
         progress(COMPILING, 0, n_missing)
         with ExitStack() as locked:
             with suppress(OSError):  # a read-only or full disk: each process compiles for itself
-                self._folder.mkdir(parents=True, exist_ok=True)
+                readable_folder(self._folder)
                 locked.enter_context(FileLock(self._folder / "compiling.lock", "kernels", "compiling", waiting))
             missing = self._missing(wanted)
             for done, (name, code) in enumerate(compile_apart(missing, n_processes), n_missing - len(missing) + 1):
@@ -147,9 +148,9 @@ class KernelLibrary:
         return own if own is not None else self._prebuilt.code(name)
 
     def _kept(self, name: str) -> bytes | None:
-        """The content of a file of the folder; None if it is missing or damaged."""
+        """The content of a file of the folder; None if it is missing or damaged, or others may have written it."""
         try:
-            content = (self._folder / name).read_bytes()
+            content = read_own(self._folder / name)  # which runs here
         except OSError:
             return None
         checksum, code = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
@@ -158,10 +159,11 @@ class KernelLibrary:
     def _keep(self, name: str, code: bytes) -> None:
         """Write a file of the folder if possible; other processes see all of it or nothing."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            readable_folder(self._folder)
             with temporary_folder("", self._folder) as beside:
                 whole = Path(beside) / "code"
-                whole.write_bytes(hashlib.sha256(code).digest() + code)
+                with open(whole, "wb", opener=readably) as file:
+                    file.write(hashlib.sha256(code).digest() + code)
                 os.replace(whole, self._folder / name)
         except OSError:  # a read-only or full disk
             pass

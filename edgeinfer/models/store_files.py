@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from edgeinfer.private_files import privately, readable_folder, readably
 from edgeinfer.temporary import temporary_path
 from edgeinfer.text_values import path_bytes, path_text, user_path
 
@@ -101,22 +102,22 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small file so that readers see either the old or the new content, never half of it.
+    """Write a small file of this user alone so that readers see either the old or the new content, never half of it.
 
     Raises ValueError for text that is not valid UTF-8.
     """
-    _write(path, text.encode("utf-8"))
+    _write(path, text.encode("utf-8"), privately)
 
 
 def write_paths(path: Path, text: str) -> None:
-    """The same for text with paths, whose names may contain any bytes; `path_text` reads it."""
-    _write(path, path_bytes(text))
+    """The same for text with paths, which others may read; names may contain any bytes; `path_text` reads it."""
+    _write(path, path_bytes(text), readably)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, opener: Callable[[str, int], int]) -> None:
     fresh = temporary_path(path)
     try:
-        with fresh.open("wb") as file:
+        with open(fresh, "wb", opener=opener) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -175,7 +176,7 @@ class LastUsed:
             f"{name}\t{time.isoformat(timespec='seconds')}\n" if time else f"{name}\n" for name, time in lines
         )
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            readable_folder(self._path.parent)
             write_paths(self._path, text)
         except OSError:
             return False
@@ -211,5 +212,5 @@ class Unlisted:
 
     def add(self, source: str) -> None:
         """Hide a model from the list. Raises OSError."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        readable_folder(self._path.parent)
         write_paths(self._path, "".join(f"{each}\n" for each in sorted({*self.sources(), source})))

@@ -292,3 +292,9 @@ def test_other_computers_name_no_files_of_this_one(tiny_model: Path) -> None:
             else:
                 with pytest.raises(APIError, match="no path is taken"):
                     source_of(path, state)
+        for near in ("http://169.254.169.254/a.gguf", "http://localhost:9/a.gguf", "https://[::1]/a.gguf"):
+            if key is None:
+                assert source_of(near, state) == near
+            else:
+                with pytest.raises(APIError, match="only public addresses"):
+                    source_of(near, state)

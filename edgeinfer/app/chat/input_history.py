@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgeinfer.private_files import readable_folder
 from edgeinfer.temporary import temporary_path
 
 ENTRIES_CAP = 1000
@@ -62,7 +63,7 @@ class InputHistory:
                 self._append(self._path, text)
 
     def _append(self, path: Path, text: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        readable_folder(path.parent)
         with _locked(path):
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE)
             try:

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-import typer
-
 from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
 from edgeinfer.app.chat.attachments import attach, mentions
 from edgeinfer.app.chat.beginning import NO_EARLIER, Beginning, last_chat
@@ -25,12 +23,14 @@ from edgeinfer.app.chat.dialogue import Dialogue, GivenAnswer, LineCommands, The
 from edgeinfer.app.disk_reading import read_since, reading_lines, skipped_lines
 from edgeinfer.app.opening.first_look import look_once
 from edgeinfer.app.opening.loading import record_speed
+from edgeinfer.app.plain_text import echo
 from edgeinfer.app.progress import ProgressLine
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.engine.llm import LLM
 from edgeinfer.errors import EdgeInferError, EngineClosed, SessionsFailed, SessionsUnwritable
+from edgeinfer.private_files import readable_folder
 
 if TYPE_CHECKING:
     from edgeinfer.app.chat.tool_turns import ToolTurns
@@ -77,9 +77,9 @@ class LineChat:
         if self._terminal:
             approx = "" if facts.approximation.is_exact else f", approximate ({facts.approximation})"
             where = f"{facts.name} on {facts.device}{approx}, {facts.n_context} tokens of context"
-            typer.echo(f"{where}. /help shows the commands.")
+            echo(f"{where}. /help shows the commands.")
         if question and self._terminal:
-            typer.echo(f"{PROMPT}{question}")
+            echo(f"{PROMPT}{question}")
         said = f"/{question}" if question.startswith("/") else question
         for line in chain((said,) if question else (), self._lines()):
             try:
@@ -91,11 +91,11 @@ class LineChat:
                 if not self._terminal:
                     raise
                 self._progress.clear()
-                typer.echo("stopped; nothing was answered", err=True)
+                echo("stopped; nothing was answered", err=True)
             except EdgeInferError as error:
                 if not self._terminal:
                     raise
-                typer.echo(f"error: {error}", err=True)
+                echo(f"error: {error}", err=True)
 
     def _take(self, line: str) -> bool:
         """Process one line; return whether to continue."""
@@ -106,7 +106,7 @@ class LineChat:
             return True
         outcome = LineCommands(self._dialogue, self._llm.modules).run(line)
         if outcome.text:
-            typer.echo(outcome.text, err=not self._terminal)
+            echo(outcome.text, err=not self._terminal)
         if outcome.then is Then.ANSWER:
             self._answer(None)
         return outcome.then is not Then.LEAVE
@@ -133,7 +133,7 @@ class LineChat:
         if self._stats:
             skipped = skipped_lines(read, self._llm.info.approx)
             for line in (stats_text(stats), *reading_lines(read, seconds), *skipped):
-                typer.echo(line, err=True)
+                echo(line, err=True)
 
     def _attached(self, question: str) -> list[Attachment]:
         """The files and images that a question mentions as @path. Raises EdgeInferError if one cannot be read."""
@@ -168,10 +168,10 @@ class LineChat:
                 try:
                     line = input(PROMPT)
                 except EOFError:
-                    typer.echo()
+                    echo()
                     return
                 except KeyboardInterrupt:
-                    typer.echo("\nCtrl-D or /exit leaves.")
+                    echo("\nCtrl-D or /exit leaves.")
                     continue
                 yield line
 
@@ -222,7 +222,8 @@ def line_history(path: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            readable_folder(path.parent)
+            path.touch(mode=0o600)
             readline.write_history_file(path)
 
 

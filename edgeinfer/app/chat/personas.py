@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.errors import BadSetting
+from edgeinfer.private_files import private_folder
 
 SUFFIX = ".md"
 LONGEST_CHARACTERS = 200_000
@@ -75,7 +76,7 @@ class Personas:
         from edgeinfer.models.store_files import write_text
 
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            private_folder(self.folder)
             path = self.folder / f"{name}{SUFFIX}"
             write_text(path, text.strip() + "\n")
             for other in self.folder.glob(f"*{SUFFIX}"):

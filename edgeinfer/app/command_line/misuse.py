@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from edgeinfer.app.command_line.parameters import take_texts
+from edgeinfer.app.plain_text import harmless
 from edgeinfer.errors import BadSetting, UnknownKey
 
 HELP_NAMES = ("--help", "-h")
@@ -34,7 +35,7 @@ class Misuse(typer.BadParameter):
         return self.message
 
     def show(self, file: IO[Any] | None = None) -> None:
-        typer.echo(f"error: {self.message}", file=file, err=file is None)
+        typer.echo(harmless(f"error: {self.message}"), file=file, err=file is None)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgeinfer.app.plain_text import counted
+from edgeinfer.app.plain_text import counted, echo
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ def answer_by_outline(question: Question, settings: Settings, stop: tuple[str, .
         rounding = rounding_notices(llm, len(outlined.parts) or 1)
         print_notices((way_text(outlined), *rounding, *_own_notices(outlined)))
         if wanted.as_json and outlined.streams:
-            typer.echo(json.dumps(outlined_record(llm, outlined, settings, read), ensure_ascii=False))
+            echo(json.dumps(outlined_record(llm, outlined, settings, read), ensure_ascii=False))
         if wanted.as_text:
             for line in outlined_lines(outlined):
-                typer.echo(line, err=True)
+                echo(line, err=True)
     if interrupted:
         raise KeyboardInterrupt
 

@@ -12,7 +12,7 @@ import typer
 
 from edgeinfer.app.command_line.misuse import flag_bytes
 from edgeinfer.app.command_line.options import Command, Given, takes_settings
-from edgeinfer.app.plain_text import counted
+from edgeinfer.app.plain_text import counted, echo
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def batch(
         raise BadSetting(f"{prompts} has no prompts; give one a line")
     left = _unanswered(entries, out)
     if not left:
-        typer.echo(f"note: {out} has {'the answer' if len(entries) == 1 else f'all {len(entries)} answers'}", err=True)
+        echo(f"note: {out} has {'the answer' if len(entries) == 1 else f'all {len(entries)} answers'}", err=True)
         return
     wanted = BatchSettings(min(parallel, len(left)), replicas, vram_bytes)
     _answer(left, settings, out, wanted, shows_stats=stats)
@@ -112,7 +112,7 @@ def _answer(
             n_failed = _write_all(stream, entries, target, out, settings.load.approximation)
         if shows_stats:
             for line in (_summary(stream, models), *_drafted(stream), *_schedules(models)):
-                typer.echo(line, err=True)
+                echo(line, err=True)
     if interrupted.is_set():
         raise KeyboardInterrupt
     if n_failed:

@@ -11,6 +11,7 @@ import typer
 
 from edgeinfer.app.command_line.misuse import flags_read
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
+from edgeinfer.app.plain_text import echo
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -85,10 +86,10 @@ def bench(given: Given, flags: BenchFlags, as_json: Json = False) -> None:
     with ProgressLine() as progress:
         record = measure(request, first, others, conditions, progress)
     if as_json:
-        typer.echo(json.dumps(report_json(record, facts), ensure_ascii=False))
+        echo(json.dumps(report_json(record, facts), ensure_ascii=False))
     else:
         for line in report_lines(record, facts):
-            typer.echo(line)
+            echo(line)
     if record.drafting is None and not any(sample.executor == first.name for sample in record.samples):
         problems = [row.problem for row in record.rows if row.executor == first.name and row.problem is not None]
         raise EdgeInferError(f"{first.name} could not be measured: {problems[0]}")

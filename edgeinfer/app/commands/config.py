@@ -12,6 +12,7 @@ import typer
 from edgeinfer.app.command_line.misuse import flags_read
 from edgeinfer.app.command_line.options import Command, Json
 from edgeinfer.app.command_line.shell_words import setting_names, value_words
+from edgeinfer.app.plain_text import echo
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def show_path(as_json: Json = False) -> None:
     from edgeinfer.settings import user_config_path
 
     path = user_config_path()
-    typer.echo(json.dumps({"path": str(path), "exists": path.is_file()}) if as_json else str(path))
+    echo(json.dumps({"path": str(path), "exists": path.is_file()}) if as_json else str(path))
 
 
 def show(as_json: Json = False) -> None:
@@ -40,13 +41,13 @@ def show(as_json: Json = False) -> None:
             name: {"value": plain(settings.value(name), is_list=option.is_list), "from": settings.origins[name]}
             for name, option in options.items()
         }
-        typer.echo(json.dumps(record))
+        echo(json.dumps(record))
         return
     rows = [(name, _shown(option, settings.value(name)), settings.origins[name]) for name, option in options.items()]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for name, value, origin in rows:
         # a long value pushes the place it is from aside, and never touches it
-        typer.echo(f"{name:<{widths[0]}}  {value:<{min(widths[1], VALUE_WIDTH)}}  {origin}")
+        echo(f"{name:<{widths[0]}}  {value:<{min(widths[1], VALUE_WIDTH)}}  {origin}")
 
 
 def _shown(option: Option[object], value: object) -> str:
@@ -95,11 +96,11 @@ def _write(name: str, value: str | None, *, as_json: bool) -> None:
     path = user_config_path()
     written = write_setting(option.name, value)
     if as_json:
-        typer.echo(json.dumps({"name": option.name, "value": written, "path": str(path)}, ensure_ascii=False))
+        echo(json.dumps({"name": option.name, "value": written, "path": str(path)}, ensure_ascii=False))
     elif written is None:
-        typer.echo(f"{option.name} is not set in {path} any more; the default is: {option.default_text}", err=True)
+        echo(f"{option.name} is not set in {path} any more; the default is: {option.default_text}", err=True)
     else:
-        typer.echo(f"{option.name} is {json.dumps(written, ensure_ascii=False)} in {path}", err=True)
+        echo(f"{option.name} is {json.dumps(written, ensure_ascii=False)} in {path}", err=True)
     _tell_what_counts(option, path)
 
 
@@ -110,7 +111,7 @@ def _tell_what_counts(option: Option[object], path: Path) -> None:
     with suppress(BadSetting):  # another setting is wrong, which is said when it is used
         origin = load_settings().origins[option.name]
         if origin not in ("default", str(path)):
-            typer.echo(f"note: {origin} sets {option.name} too, and goes before the file", err=True)
+            echo(f"note: {origin} sets {option.name} too, and goes before the file", err=True)
 
 
 COMMAND = Command(

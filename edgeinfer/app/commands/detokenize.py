@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
+from edgeinfer.app.plain_text import echo
 from edgeinfer.errors import EdgeInferError
 
 SHOWN_CHARACTERS = 40
@@ -34,9 +35,9 @@ def detokenize(
     tokenizer = tokenizer_of(chosen.path)
     text = tokenizer.decode(read_ids(argument_or_stdin(" ".join(ids) if ids else None)))
     if as_json:
-        typer.echo(json.dumps({"text": text}, ensure_ascii=False))
+        echo(json.dumps({"text": text}, ensure_ascii=False))
         return
-    typer.echo(text, nl=sys.stdout.isatty())
+    echo(text, nl=sys.stdout.isatty())
 
 
 def read_ids(text: str) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from edgeinfer.app.command_line.options import Command, Json
+from edgeinfer.app.plain_text import echo
 
 
 def doctor(
@@ -27,10 +28,10 @@ def doctor(
     machine = this_machine()
     findings = examine(machine)
     if as_json:
-        typer.echo(json.dumps(doctor_record(machine, findings), ensure_ascii=False))
+        echo(json.dumps(doctor_record(machine, findings), ensure_ascii=False))
     else:
         for line in finding_lines(findings, is_whole=verbose):
-            typer.echo(line)
+            echo(line)
 
 
 COMMAND = Command(doctor)

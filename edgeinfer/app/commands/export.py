@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
+from edgeinfer.app.plain_text import echo
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 
 if TYPE_CHECKING:
@@ -46,11 +47,11 @@ def export(
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     if as_json:
         record = {"model": chosen.name, "folder": str(folder), "n_context": n_context, "files": files, "notes": notes}
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
         return
     for note in notes:
-        typer.echo(note, err=True)
-    typer.echo(f"{chosen.name} is in {folder}, {sum(files.values()) / 1e6:.0f} MB, for {n_context} tokens of context")
+        echo(note, err=True)
+    echo(f"{chosen.name} is in {folder}, {sum(files.values()) / 1e6:.0f} MB, for {n_context} tokens of context")
 
 
 def _new_folder(folder: Path) -> Path:

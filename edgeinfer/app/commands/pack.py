@@ -12,7 +12,7 @@ import typer
 
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 from edgeinfer.app.command_line.shell_words import model_names
-from edgeinfer.app.plain_text import counted
+from edgeinfer.app.plain_text import counted, echo
 from edgeinfer.errors import BadSetting, PackFailed
 from edgeinfer.text_values import user_path
 
@@ -109,9 +109,9 @@ def _remove(path: Path, name: str, *, as_json: bool) -> None:
     except OSError as error:
         raise PackFailed(f"{path} cannot be deleted: {error.strerror or error}") from None
     if as_json:
-        typer.echo(json.dumps({"model": name, "path": str(path), "state": "removed", "freed_bytes": freed}))
+        echo(json.dumps({"model": name, "path": str(path), "state": "removed", "freed_bytes": freed}))
     else:
-        typer.echo(f"{path} is removed, {size_text(freed)}" if freed else f"there is no {path}")
+        echo(f"{path} is removed, {size_text(freed)}" if freed else f"there is no {path}")
 
 
 def _verify(packing: BundlePacking, name: str, *, as_json: bool) -> None:
@@ -123,12 +123,12 @@ def _verify(packing: BundlePacking, name: str, *, as_json: bool) -> None:
         listed = [{"bundle": each.bundle.number, "stage": each.bundle.stage, "reason": each.reason} for each in damaged]
         state = "damaged" if damaged else "whole"
         record = {"model": name, "path": str(packing.path), "state": state, "damaged": listed}
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
     elif damaged:
         for each in damaged:
-            typer.echo(each.reason)
+            echo(each.reason)
     else:
-        typer.echo(f"{packing.path} is whole")
+        echo(f"{packing.path} is whole")
     if damaged:
         raise typer.Exit(1)
 
@@ -150,12 +150,12 @@ def _pack_in_order(packing: BundlePacking, name: str, model: Model, text: Path, 
     if as_json:
         record = {"model": name, "path": str(done.path), "state": done.state, "size_bytes": done.nbytes}
         judged = {"reads": found.reads, "reads_by_number": found.reads_by_number}
-        typer.echo(json.dumps({**record, "n_tokens": found.n_tokens, "firing_share": found.firing_share, **judged}))
+        echo(json.dumps({**record, "n_tokens": found.n_tokens, "firing_share": found.firing_share, **judged}))
     else:
         fired = f"{100 * found.firing_share:.1f} % of neurons fire for one of the {found.n_tokens} tokens"
-        typer.echo(f"{done.path} ({size_text(done.nbytes)}) is written, in an order of its own: {fired}")
+        echo(f"{done.path} ({size_text(done.nbytes)}) is written, in an order of its own: {fired}")
         reads = f"{found.reads:.0f} stretches of neighbours instead of {found.reads_by_number:.0f}"
-        typer.echo(f"for tokens it was not made from they lie in {reads}")
+        echo(f"for tokens it was not made from they lie in {reads}")
 
 
 def _text(path: Path) -> str:
@@ -183,7 +183,7 @@ def _pack(packing: BundlePacking, name: str, *, repair: bool, as_json: bool) -> 
             "kept_bytes": done.kept_bytes,
             "repaired": done.n_repaired,
         }
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
         return
     said = {
         "packed": "is written",
@@ -191,7 +191,7 @@ def _pack(packing: BundlePacking, name: str, *, repair: bool, as_json: bool) -> 
         "repaired": f"is whole again: {counted(done.n_repaired, 'bundle')}",
     }
     went_on = f", {size_text(done.kept_bytes)} of it before" if done.kept_bytes else ""
-    typer.echo(f"{done.path} ({size_text(done.nbytes)}{went_on}) {said[done.state]}")
+    echo(f"{done.path} ({size_text(done.nbytes)}{went_on}) {said[done.state]}")
 
 
 class _Bytes:

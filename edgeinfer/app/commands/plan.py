@@ -11,6 +11,7 @@ import typer
 
 from edgeinfer.app.command_line.misuse import flag_bytes, flags_read
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
+from edgeinfer.app.plain_text import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -180,13 +181,13 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Pla
         from edgeinfer.app.plans.record import record_of
 
         record = record_of(plans.facts, shown, plans.planned, speeds, plans.fit)
-        typer.echo(json.dumps(record if refusal is None else {**record, "plan": None, "refused": str(refusal)}))
+        echo(json.dumps(record if refusal is None else {**record, "plan": None, "refused": str(refusal)}))
     elif refusal is not None:
         for line in (*model_lines(local.name, plans.facts, shown, plans.fit), *how.ram_lines):
-            typer.echo(line)
+            echo(line)
     else:
         for line in _lines(local.name, plans, shown, speeds, how):
-            typer.echo(line)
+            echo(line)
     if refusal is not None:
         raise refusal
 

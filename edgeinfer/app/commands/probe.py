@@ -10,6 +10,7 @@ import typer
 
 from edgeinfer.app.command_line.misuse import flags_read
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
+from edgeinfer.app.plain_text import echo
 
 if TYPE_CHECKING:
     from edgeinfer.load_options import LoadOptions
@@ -62,11 +63,11 @@ def probe(
     kept = _keep(profile) if is_whole else None
     _write(profile, out)
     if as_json:
-        typer.echo(json.dumps(_record(profile, kept)))
+        echo(json.dumps(_record(profile, kept)))
     else:
-        typer.echo(profile_text(profile), nl=False)
+        echo(profile_text(profile), nl=False)
         why = "all of this machine was measured before" if is_whole else "not all of its cores were measured"
-        typer.echo(f"not kept: {why}" if kept is None else f"kept in {kept}", err=True)
+        echo(f"not kept: {why}" if kept is None else f"kept in {kept}", err=True)
 
 
 def _show_devices(load: LoadOptions, out: Path | None, as_json: bool) -> None:
@@ -83,10 +84,10 @@ def _show_devices(load: LoadOptions, out: Path | None, as_json: bool) -> None:
     kept = kept_devices(names, cores)
     _write(profile, out)
     if as_json:
-        typer.echo(json.dumps(_record(profile, kept)))
+        echo(json.dumps(_record(profile, kept)))
     else:
-        typer.echo(profile_text(profile), nl=False)
-        typer.echo("not saved: it cannot be written" if kept is None else f"kept in {kept}", err=True)
+        echo(profile_text(profile), nl=False)
+        echo("not saved: it cannot be written" if kept is None else f"kept in {kept}", err=True)
 
 
 def _write(profile: Profile, out: Path | None) -> None:

@@ -6,9 +6,8 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import typer
-
 from edgeinfer.app.command_line.options import Command, Json
+from edgeinfer.app.plain_text import echo
 
 if TYPE_CHECKING:
     from edgeinfer.engine.running import OpenModel, Running
@@ -23,12 +22,12 @@ def ps(as_json: Json = False) -> None:
 
     found = running()
     if as_json:
-        typer.echo(json.dumps({"processes": [_record(each) for each in found]}))
+        echo(json.dumps({"processes": [_record(each) for each in found]}))
     elif not found:
-        typer.echo("no edgeinfer process of yours is running", err=True)
+        echo("no edgeinfer process of yours is running", err=True)
     else:
         for line in table_lines([HEADINGS, *map(_row, found)]):
-            typer.echo(line)
+            echo(line)
 
 
 def _record(process: Running) -> dict[str, object]:

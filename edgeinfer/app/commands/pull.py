@@ -10,6 +10,7 @@ import typer
 
 from edgeinfer.app.command_line.options import Command, Json
 from edgeinfer.app.command_line.shell_words import source_words
+from edgeinfer.app.plain_text import echo
 
 
 def pull(
@@ -42,12 +43,12 @@ def pull(
             "source": model.source,
             "sha256": model.sha256,
         }
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
         return
-    typer.echo(f"{model.name} ({size_text(model.nbytes)}) is at {model.path}")
+    echo(f"{model.name} ({size_text(model.nbytes)}) is at {model.path}")
     if not is_embedder(model.path):
         name = source if known_model(source)[0] is not None else model.name
-        typer.echo(f"edgeinfer chat -m {shlex.quote(name)} begins a chat with it", err=True)
+        echo(f"edgeinfer chat -m {shlex.quote(name)} begins a chat with it", err=True)
 
 
 COMMAND = Command(pull)

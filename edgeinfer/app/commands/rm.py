@@ -11,6 +11,7 @@ import typer
 
 from edgeinfer.app.command_line.options import Command, Json
 from edgeinfer.app.command_line.shell_words import model_names
+from edgeinfer.app.plain_text import echo, harmless
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ def rm(
         _ask([removal for removal in planned if removal.deletes_file])
     removed = [remove_model(store, removal.model.name) for removal in planned]
     if as_json:
-        typer.echo(json.dumps({"removed": [_record(each) for each in removed]}))
+        echo(json.dumps({"removed": [_record(each) for each in removed]}))
         return
     for each in removed:
-        typer.echo(each.text)
+        echo(each.text)
 
 
 def _require_unused(model: LocalModel) -> None:
@@ -66,7 +67,7 @@ def _ask(deleted: Sequence[Removal]) -> None:
     what = ", ".join(removal.question for removal in deleted)
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         raise EdgeInferError(f"this would delete {what}; without a terminal to ask at, say --yes")
-    if not typer.confirm(f"Delete {what}?", default=False, err=True):
+    if not typer.confirm(harmless(f"Delete {what}?"), default=False, err=True):
         raise EdgeInferError("nothing was deleted")
 
 

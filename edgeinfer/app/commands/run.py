@@ -18,6 +18,7 @@ from edgeinfer.app.command_line.options import Command, Given, Json, takes_setti
 from edgeinfer.app.command_line.outline_answers import OutlineFlag, Reporting, answer_by_outline, check_outline
 from edgeinfer.app.command_line.question import Question, read_question, read_text_file
 from edgeinfer.app.command_line.several_answers import AnswerCount, Budget, Enough, LeadName, PickName, VoteForm
+from edgeinfer.app.plain_text import echo
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -243,9 +244,9 @@ def _report(
     if shown.as_json:
         record = answer_record(llm, stream, settings, read, expected)
         record |= {"calls": list(told.calls), "images": list(told.images), "sounds": list(told.sounds), **several[0]}
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
     if shown.as_text:
-        typer.echo(stats_text(stream.stats), err=True)
+        echo(stats_text(stream.stats), err=True)
         media = ["{name}: {width} × {height}, {n_tokens} tokens".format_map(each) for each in told.images]
         media += ["{name}: {seconds:.1f} s, {n_tokens} tokens".format_map(each) for each in told.sounds]
         predicted: list[str] = []
@@ -256,7 +257,7 @@ def _report(
         memory = [] if llm.info.need is None else [memory_line(llm.info.need, peak_rss_bytes())]
         timing = *worker_lines(telemetry.affinity), *timeline_lines(llm)
         for line in (*several[1], *media, *memory, *timing, *disk, *predicted):
-            typer.echo(line, err=True)
+            echo(line, err=True)
 
 
 def _several(

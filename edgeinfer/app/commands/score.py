@@ -12,6 +12,7 @@ import typer
 
 from edgeinfer.app.command_line.misuse import Misuse
 from edgeinfer.app.command_line.options import Command, Given, Json, argument_or_stdin, takes_settings
+from edgeinfer.app.plain_text import echo
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -155,14 +156,14 @@ def _print_scores(llm: LLM, task: Task, scores: Sequence[Score], by: Measure, *,
             for option, each, share in zip(task.options, scores, parts, strict=True)
         ]
         record = {"model": llm.info.name, "prompt": task.prompt, "by": by, "best": best, "scores": found}
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
         return
     rows = [["", "logprob", "per token", "per byte", "share", "option"]]
     for number, (option, each, share) in enumerate(zip(task.options, scores, parts, strict=True)):
         numbers = (f"{each.logprob:.4f}", f"{each.per_token:.4f}", f"{each.per_byte:.4f}", f"{share:.1%}")
         rows.append(["*" if number == best else "", *numbers, option])
     for line in table_lines(rows):
-        typer.echo(line)
+        echo(line)
 
 
 def _print_text(llm: LLM, whole: str, name: str, progress: ProgressLine, *, as_json: bool) -> None:
@@ -173,9 +174,9 @@ def _print_text(llm: LLM, whole: str, name: str, progress: ProgressLine, *, as_j
     progress.clear()
     if as_json:
         record = {"model": llm.info.name, "file": name, "n_context": llm.info.n_context, **_record(found)}
-        typer.echo(json.dumps(record | {"perplexity": found.perplexity}, ensure_ascii=False))
+        echo(json.dumps(record | {"perplexity": found.perplexity}, ensure_ascii=False))
         return
-    typer.echo(
+    echo(
         f"perplexity {found.perplexity:.4f} over {len(found.logprobs)} tokens, context {llm.info.n_context}: "
         f"{found.per_token:.4f} a token, {found.per_byte:.4f} a byte"
     )

@@ -10,6 +10,7 @@ import typer
 
 from edgeinfer.app.command_line.misuse import Misuse
 from edgeinfer.app.command_line.options import Command, Json
+from edgeinfer.app.plain_text import echo
 
 if TYPE_CHECKING:
     from edgeinfer.app.login_service.definition import ServiceFile, ServiceState
@@ -54,16 +55,14 @@ def install(
         _print_plan(service, file, with_key=with_key)
         return
     key = service.key(os.environ) if with_key else None
-    typer.echo(
-        f"{service.system.name} starts `edgeinfer {' '.join(['serve', *given])}` now and at every login:", err=True
-    )
+    echo(f"{service.system.name} starts `edgeinfer {' '.join(['serve', *given])}` now and at every login:", err=True)
     for line in _places(service, file, with_key=with_key):
-        typer.echo(f"  {line}", err=True)
+        echo(f"  {line}", err=True)
     service.install(file, key)
     state = service.state()
-    typer.echo(f"installed: {state.word if state else 'unknown'}; `edgeinfer service status` tells how it is", err=True)
+    echo(f"installed: {state.word if state else 'unknown'}; `edgeinfer service status` tells how it is", err=True)
     if (hint := service.system.hint()) is not None:
-        typer.echo(f"note: {hint}", err=True)
+        echo(f"note: {hint}", err=True)
 
 
 def uninstall() -> None:
@@ -73,9 +72,9 @@ def uninstall() -> None:
     service = this_service()
     removed = service.uninstall()
     for path in removed:
-        typer.echo(f"removed {path}", err=True)
+        echo(f"removed {path}", err=True)
     if not removed:
-        typer.echo("no service is installed", err=True)
+        echo("no service is installed", err=True)
 
 
 def status(as_json: Json = False) -> None:
@@ -86,16 +85,16 @@ def status(as_json: Json = False) -> None:
     state = service.state()
     address = _address(state)
     if as_json:
-        typer.echo(json.dumps(_record(service, state, address), ensure_ascii=False))
+        echo(json.dumps(_record(service, state, address), ensure_ascii=False))
     elif state is None:
-        typer.echo("not installed; `edgeinfer service install` does it")
+        echo("not installed; `edgeinfer service install` does it")
     else:
         process = f", process {state.pid}" if state.pid is not None else ""
-        typer.echo(f"state    {'running' if state.is_running else 'not running'} ({state.word}{process})")
-        typer.echo(f"address  {address or 'none yet'}")
-        typer.echo(f"log      {service.system.log_words(service.log_path)}")
-        typer.echo(f"key      {service.key_path if service.key_path.exists() else 'none'}")
-        typer.echo(f"file     {service.system.path()}")
+        echo(f"state    {'running' if state.is_running else 'not running'} ({state.word}{process})")
+        echo(f"address  {address or 'none yet'}")
+        echo(f"log      {service.system.log_words(service.log_path)}")
+        echo(f"key      {service.key_path if service.key_path.exists() else 'none'}")
+        echo(f"file     {service.system.path()}")
 
 
 def _record(service: Service, state: ServiceState | None, address: str | None) -> Mapping[str, object]:
@@ -157,14 +156,14 @@ def _places(service: Service, file: ServiceFile, *, with_key: bool) -> Sequence[
 
 def _print_plan(service: Service, file: ServiceFile, *, with_key: bool) -> None:
     """What installing would write and run, on standard output."""
-    typer.echo(f"# {file.path}")
-    typer.echo(file.text)
+    echo(f"# {file.path}")
+    echo(file.text)
     if with_key:
         key = "the key that is there already" if service.kept_key() else "a new random key"
-        typer.echo(f"# {service.key_path} (yours alone)\n{key}\n")
-    typer.echo("# commands")
+        echo(f"# {service.key_path} (yours alone)\n{key}\n")
+    echo("# commands")
     for step in service.system.starting():
-        typer.echo(" ".join(step.command))
+        echo(" ".join(step.command))
 
 
 COMMAND = Command(

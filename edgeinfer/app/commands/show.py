@@ -13,6 +13,7 @@ import typer
 
 from edgeinfer.app.command_line.options import Command, Json
 from edgeinfer.app.command_line.shell_words import model_names
+from edgeinfer.app.plain_text import echo
 from edgeinfer.errors import BadGGUF, EdgeInferError
 
 if TYPE_CHECKING:
@@ -51,14 +52,14 @@ def show(
                 f"{model.name} has no chat template; chats with it are put in a usual form, or in that of "
                 f"--chat-template NAME: {', '.join(built_in_names())}"
             )
-        typer.echo(printable(facts.template))
+        echo(printable(facts.template))
         return
     used_at, packed_bytes = store.used_at(model), bundle_bytes(model)
     if as_json:
-        typer.echo(json.dumps(_record(model, facts, used_at, packed_bytes)))
+        echo(json.dumps(_record(model, facts, used_at, packed_bytes)))
         return
     for line in _lines(model, facts, used_at, packed_bytes):
-        typer.echo(line)
+        echo(line)
 
 
 def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packed_bytes: int) -> dict[str, object]:

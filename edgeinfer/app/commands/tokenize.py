@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
+from edgeinfer.app.plain_text import echo
 
 
 @takes_settings("model")
@@ -32,9 +33,9 @@ def tokenize(
     tokens = list(tokenizer.encode(argument_or_stdin(text), add_special=not no_special))
     pieces = list(tokenizer.pieces(tokens))
     if as_json:
-        typer.echo(json.dumps({"tokens": tokens, "pieces": pieces}, ensure_ascii=False))
+        echo(json.dumps({"tokens": tokens, "pieces": pieces}, ensure_ascii=False))
         return
-    typer.echo(" ".join(map(str, tokens)))
+    echo(" ".join(map(str, tokens)))
 
 
 COMMAND = Command(tokenize)

@@ -25,6 +25,7 @@ from edgeinfer.app.login_service.definition import (
     SystemCommand,
 )
 from edgeinfer.models.store_files import default_root
+from edgeinfer.private_files import private_folder, readable_folder
 from edgeinfer.process import command, environment
 from edgeinfer.settings import declared_options
 from edgeinfer.temporary import temporary_file
@@ -100,7 +101,7 @@ class Service:
             make_private(self.folder)
             if key is not None:
                 write_private(self.key_path, key.encode())
-            file.path.parent.mkdir(parents=True, exist_ok=True)
+            readable_folder(file.path.parent)
             write_private(file.path, file.content)
             self._take(self.system.starting())
         except OSError as reason:
@@ -190,7 +191,7 @@ def this_service() -> Service:
 
 def make_private(folder: Path) -> None:
     """A folder that this user alone can enter; on Windows the profile's access list says so."""
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     if os.name == "posix":
         folder.chmod(0o700)
 

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgeinfer.private_files import private_folder, privately
+
 LOG_CAP_BYTES = 1 << 20
 
 
@@ -31,10 +33,12 @@ def main(words: Sequence[str]) -> None:
 
 def _write_into(log: Path) -> None:
     """Send standard output and error to the log, also of what is not Python."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(log.parent)
     if log.exists() and log.stat().st_size > LOG_CAP_BYTES:
         os.replace(log, log.with_suffix(".before.log"))
-    file = log.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+    file = open(  # noqa: SIM115 - stays open
+        log, "a", encoding="utf-8", errors="backslashreplace", buffering=1, opener=privately
+    )
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         if stream is not None:  # a program without a console has none
             stream.flush()

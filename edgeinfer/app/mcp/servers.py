@@ -35,10 +35,10 @@ class ToolServer:
 
     name: str
     command: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     folder: str | None = None
     url: str | None = None
-    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     trusted: frozenset[str] | None = frozenset()
     call_limit_s: float = CALL_LIMIT_S
 

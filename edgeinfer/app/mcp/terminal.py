@@ -10,13 +10,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-import typer
-
 from edgeinfer.app.mcp.answering import Permission
 from edgeinfer.app.mcp.connections import Connections
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.mcp.toolbox import OfferedTool, Toolbox, ToolResult
-from edgeinfer.app.plain_text import harmless
+from edgeinfer.app.plain_text import echo, harmless
 from edgeinfer.app.progress import ProgressLine
 
 SHOWN_CAP = 2000
@@ -113,4 +111,4 @@ def _shown(text: str, cap: int) -> str:
 
 
 def _say(text: str) -> None:
-    typer.echo(harmless(text), err=True)
+    echo(harmless(text), err=True)

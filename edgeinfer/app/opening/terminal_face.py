@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from edgeinfer.app.plain_text import echo
 from edgeinfer.app.progress import ProgressLine, PullProgress, waiting_text
 from edgeinfer.errors import DoesNotFit, ModelNotFound
 
@@ -62,7 +63,7 @@ class TerminalFace:
 
     def note(self, text: str) -> None:
         """Print a line on stderr."""
-        typer.echo(f"note: {text}", err=True)
+        echo(f"note: {text}", err=True)
 
     def approve(self, header: Header, nbytes: int) -> None:
         """Ask the user, if there is one. Raises DoesNotFit."""
@@ -72,7 +73,7 @@ class TerminalFace:
     def agree(self, download: Download) -> None:
         """Say what is about to be downloaded, and ask the user, if there is one. Raises ModelNotFound for a no."""
         self._make_way()
-        typer.echo(str(download), err=True)
+        echo(str(download), err=True)
         if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
             return
         if not typer.confirm("Fetch it?", default=True, err=True):
@@ -99,10 +100,10 @@ def approve_fit(header: Header, nbytes: int) -> None:
     try:
         notice = check_fits(header, nbytes)
         if notice is not None:
-            typer.echo(f"note: {notice}", err=True)
+            echo(f"note: {notice}", err=True)
     except DoesNotFit as refusal:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise DoesNotFit(f"{refusal}; edgeinfer pull --force fetches it all the same") from None
-        typer.echo(str(refusal), err=True)
+        echo(str(refusal), err=True)
         if not typer.confirm("Fetch it all the same?", default=False, err=True):
             raise DoesNotFit("not fetched; a smaller model or quant would fit") from None

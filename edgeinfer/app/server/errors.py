@@ -37,6 +37,7 @@ KINDS: Mapping[int, str] = {
     405: "invalid_request_error",
     413: "invalid_request_error",
     415: "invalid_request_error",
+    429: "rate_limit_error",
     503: "unavailable_error",
 }
 """Error types by status; all other statuses have the type server_error."""

@@ -1,14 +1,19 @@
-"""Access control: host names, origins, the API key and body sizes; an id for every request.
+"""Access control: host names, origins, the API key and how often it is wrong, sizes and pace of bodies; an id for every
+request.
 
 In: HTTP requests whose bodies have not been read yet. Out: the same requests, or an error response. Web pages in the
 user's browser can send requests to this computer, so besides the key the guard checks `Origin`, and `Host` against DNS
-rebinding. It is plain ASGI, so streams pass through unchanged.
+rebinding. There are no WebSockets, which browsers open without asking. It is plain ASGI, so streams pass through
+unchanged.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
+import logging
+import math
 import secrets
 from collections.abc import Mapping
 
@@ -18,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from edgeinfer.app.server.errors import REQUEST_ID, APIError
 from edgeinfer.app.server.listening import ServerOptions, is_own_page
 from edgeinfer.app.server.routes.page import PAGE_PATHS
+from edgeinfer.app.server.wrong_keys import FREE_KEYS, WrongKeys
 
 OPEN_PATHS = frozenset({"/health", "/v1/health", *PAGE_PATHS})
 """Paths that need no API key: the health check, and the page, which holds no data."""
@@ -26,15 +32,21 @@ MOST_DIGITS = 20
 """Of a Content-Length: longer ones take Python long to read, or it refuses to."""
 FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 """What browsers say in `Sec-Fetch-Site` of requests of another origin's page."""
+BODY_S = 60.0
+"""Seconds that a body may pause."""
+LOG = logging.getLogger("edgeinfer.server")
 
 
 class Guard:
     """Middleware that lets only allowed requests through."""
 
     def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
-        self._app, self._options = app, options
+        self._app, self._options, self._wrong_keys = app, options, WrongKeys()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "there are no WebSockets here"})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -45,7 +57,7 @@ class Guard:
             if scope["method"] == "OPTIONS" and self._is_foreign(scope["path"], headers):
                 await _permit_nothing(send)
                 return
-            self._check(scope["method"], scope["path"], headers)
+            self._check(scope["method"], scope["path"], headers, (scope.get("client") or (None,))[0])
             await self._app(scope, self._limited(receive), send)
         except APIError as error:
             await _refuse(error.body_at(scope["path"]), error, self._readers(headers.get("origin")), send)
@@ -67,22 +79,33 @@ class Guard:
             return headers.get("sec-fetch-site") in FOREIGN_SITES and path not in OPEN_PATHS
         return not is_own_page(origin, headers.get("host", ""))
 
-    def _check(self, method: str, path: str, headers: dict[str, str]) -> None:
-        """Raises APIError if the request is not allowed."""
+    def _check(self, method: str, path: str, headers: dict[str, str], client: str | None) -> None:
+        """Raises APIError if the request is not allowed. `client`: the address it came from."""
         options, origin = self._options, headers.get("origin")
         if self._is_foreign(path, headers):
             pages = f"pages of {origin}" if origin is not None else "other pages"
             raise APIError(403, f"{pages} may not use this server; `edgeinfer serve --allow-origin` lets them")
         if options.key is not None and path not in OPEN_PATHS and not (method == "OPTIONS" and origin is not None):
-            sent = _keys(headers)
-            if not any(hmac.compare_digest(key.encode(), options.key.encode()) for key in sent):
-                wrong = "the key is wrong" if sent else "a key is needed: Authorization: Bearer KEY, or x-api-key: KEY"
-                raise APIError(401, wrong, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+            self._check_key(options.key, _keys(headers), client)
         length = headers.get("content-length", "0")
         if not length.isdecimal():
             raise APIError(400, "Content-Length is no number")
         if len(length) > MOST_DIGITS or int(length) > options.most_body_bytes:
             raise self._too_large()
+
+    def _check_key(self, key: str, sent: list[str], client: str | None) -> None:
+        """Raises APIError unless the key was sent; after many wrong ones for a while whatever was sent."""
+        if not sent:
+            raise _unknown("a key is needed: Authorization: Bearer KEY, or x-api-key: KEY")
+        if (wait_s := self._wrong_keys.wait_s(client)) > 0:
+            raise _too_many(wait_s)
+        if any(hmac.compare_digest(each.encode(), key.encode()) for each in sent):
+            self._wrong_keys.right(client)
+            return
+        if (wait_s := self._wrong_keys.wrong(client)) > 0:
+            LOG.warning("%s sent more than %d wrong keys; it waits for %.0f s", client, FREE_KEYS, wait_s)
+            raise _too_many(wait_s)
+        raise _unknown("the key is wrong")
 
     def _readers(self, origin: str | None) -> dict[str, str]:
         """CORS headers, so that allowed pages can read why a request was refused."""
@@ -94,18 +117,32 @@ class Guard:
         return APIError(413, f"a request may have {self._options.most_body_bytes} bytes (`edgeinfer serve --max-body`)")
 
     def _limited(self, receive: Receive) -> Receive:
-        """Wrap `receive` to limit the size of bodies sent without a length."""
-        n_bytes = 0
+        """Wrap `receive` to limit the size of bodies sent without a length, and how long a body may pause."""
+        n_bytes, is_whole = 0, False
 
         async def counted() -> Message:
-            nonlocal n_bytes
-            message = await receive()
+            nonlocal n_bytes, is_whole
+            try:
+                message = await asyncio.wait_for(receive(), None if is_whole else BODY_S)
+            except TimeoutError:
+                raise HTTPException(408, f"the body paused for more than {BODY_S:.0f} s") from None
+            is_whole = not message.get("more_body", False)
             n_bytes += len(message.get("body", b""))
             if n_bytes > self._options.most_body_bytes:
                 raise HTTPException(413, self._too_large().message)  # body parsers let only this exception through
             return message
 
         return counted
+
+
+def _unknown(message: str) -> APIError:
+    return APIError(401, message, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
+def _too_many(wait_s: float) -> APIError:
+    seconds = math.ceil(wait_s)
+    message = f"too many wrong keys came from this address; try again in {seconds} s"
+    return APIError(429, message, "too_many_wrong_keys", headers={"Retry-After": str(seconds)})
 
 
 def _keys(headers: Mapping[str, str]) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -47,7 +47,7 @@ class ServerOptions:
 
     host: str = "127.0.0.1"
     port: int = 8080
-    key: str | None = None
+    key: str | None = field(default=None, repr=False)  # errors show options
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     parallel: int = 8

@@ -11,14 +11,17 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from edgeinfer.app.plans.fit import approve_quietly
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.errors import ModelNotFound
+from edgeinfer.models.download.addresses import is_inside
 from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.sources import parse_source
 from edgeinfer.models.sources.path import PathSource
+from edgeinfer.models.sources.url import UrlSource
 from edgeinfer.models.store import ModelStore
 
 if TYPE_CHECKING:
@@ -35,8 +38,8 @@ Step = tuple[int, int | None]
 def source_of(name: str, state: ServerState) -> str | None:
     """Where a model comes from; None if it is here. Raises ModelNotFound.
 
-    Files of this computer are named only to a server that no other computer reaches. Raises APIError for them, and for
-    all that is not here where clients may pull nothing.
+    Files of this computer, and addresses of its network, are named only to a server that no other computer reaches.
+    Raises APIError for them, and for all that is not here where clients may pull nothing.
 
     A name of the hub is one of ours; other names of Ollama are found if the model is on this computer, in the store or
     among those that Ollama has pulled, for edgeinfer does not download from Ollama's registry.
@@ -63,8 +66,17 @@ def source_of(name: str, state: ServerState) -> str | None:
             raise APIError(
                 403, "other computers reach this server, so that no path is taken: name a source", None, "model"
             ) from None
+        if isinstance(source, UrlSource) and not state.options.is_local and _is_near(source.url):
+            raise APIError(
+                403, "other computers reach this server, so that only public addresses are taken", None, "model"
+            ) from None
         return name
     return None
+
+
+def _is_near(url: str) -> bool:
+    """Whether an address is that of this computer or its network."""
+    return is_inside(urlsplit(url).hostname or "", resolves=True)
 
 
 def require_turn(state: ServerState) -> None:

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
-import typer
 import uvicorn
 
+from edgeinfer.app.plain_text import echo, harmless
 from edgeinfer.app.server.app import create_app
+from edgeinfer.app.server.connections import PunctualConnection
 from edgeinfer.app.server.listening import ServerOptions, listen_all, url_of
 from edgeinfer.app.server.model_list import ModelList, key_of
 from edgeinfer.app.server.model_pool import ModelPool, OpenModel
@@ -60,9 +61,18 @@ class Sidecar:
     idle_timeout_s: float | None = None
 
 
+class HarmlessLines(logging.Formatter):
+    """Messages as text that controls no terminal; lines after the first are indented, so that none is forged."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return harmless(super().format(record)).replace("\n", "\n  ")
+
+
 def log_to_stderr() -> None:
     """Log what the server does. Not each request to an MCP server, whose address may hold a secret."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(HarmlessLines("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     for name in ("uvicorn", "httpx"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -86,6 +96,8 @@ def run_server(
         tools: ServedTools = app.state.server.tools
         config = uvicorn.Config(
             app,
+            http=PunctualConnection,
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -147,7 +159,7 @@ def _print_ready(model: str, device: str, sidecar: Sidecar, listener: socket.soc
     if sidecar.prints_ready:
         ready = {"ready": True, "url": url, "host": host, "port": port, "pid": os.getpid(), "model": model}
         print(json.dumps(ready), flush=True)
-    typer.echo(f"{model}{device} at {url}/v1, a page to chat in at {url}", err=True)
+    echo(f"{model}{device} at {url}/v1, a page to chat in at {url}", err=True)
 
 
 async def _code(begin: asyncio.Task[int]) -> int:
@@ -204,7 +216,7 @@ class Parent:
             time.sleep(LOOK_S)
         self._has_ended.set()
         with suppress(OSError):  # the parent may have been the reader of standard error
-            typer.echo("the program that this server belongs to has ended", err=True)
+            echo("the program that this server belongs to has ended", err=True)
         time.sleep(PARENT_GRACE_S)
         os._exit(1)
 

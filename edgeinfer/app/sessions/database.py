@@ -16,6 +16,7 @@ from pathlib import Path
 
 from edgeinfer.app.sessions.columns import decoded
 from edgeinfer.errors import SessionsFailed, SessionsUnwritable
+from edgeinfer.private_files import readable_folder
 
 PATIENCE_MS = 500
 """How long a write waits for another program's lock."""
@@ -58,7 +59,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 def _make(path: Path) -> None:
     """Create the file if needed and check the free space. Raises SessionsUnwritable."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        readable_folder(path.parent)
         if not path.exists():
             path.touch(mode=0o600)
         free_bytes = shutil.disk_usage(path.parent).free

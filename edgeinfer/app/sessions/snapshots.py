@@ -16,6 +16,7 @@ from typing import Protocol
 
 from edgeinfer.engine.prefixes.folders import is_nearly_full
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EdgeInferError, EngineClosed
+from edgeinfer.private_files import private_folder
 
 CAP_BYTES = 1_000_000_000
 LARGEST_SHARE = 0.25
@@ -109,7 +110,7 @@ class Snapshots:
         if len(session.tokens) < TOKENS_MIN or n_bytes > largest:
             self.forget(chat)
             return None
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         self._sweep()
         if is_nearly_full(self.folder, n_bytes):
             return "the KV cache of this chat is not saved: the disk is nearly full; opening the chat reads it again"

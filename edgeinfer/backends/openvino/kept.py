@@ -20,6 +20,7 @@ from edgeinfer.backends.openvino.runtime import Properties
 from edgeinfer.graph.graph import Fragment
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.private_files import readable_folder, readably
 from edgeinfer.temporary import temporary_folder
 
 MAGIC = b"EDGEINFER OPENVINO 1\n"
@@ -93,11 +94,11 @@ class KeptGraphs:
         except RuntimeError:  # a processor that cannot export
             return
         with contextlib.suppress(OSError):  # a read-only or full disk
-            self._folder.mkdir(parents=True, exist_ok=True)
+            readable_folder(self._folder)
             self._make_room(len(body))
             with temporary_folder("", self._folder) as beside:
                 whole = Path(beside) / "graph"
-                with whole.open("wb") as out:
+                with open(whole, "wb", opener=readably) as out:
                     out.write(MAGIC + _sum_of(body))
                     out.write(body)
                 os.replace(whole, self._path(key))

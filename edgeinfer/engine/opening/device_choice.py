@@ -25,6 +25,7 @@ from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.engine.run.workers import shared_cores
 from edgeinfer.file_lock import FileLock
 from edgeinfer.models.store import default_root
+from edgeinfer.private_files import readable_folder
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.topology import Topology
 from edgeinfer.setting_values import KVKind, Race
@@ -103,7 +104,7 @@ class Choices:
 
         Raises EdgeInferError if another program holds it, OSError if nothing can be written.
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        readable_folder(self._path.parent)
         return FileLock(self._path.with_suffix(".lock"), "devices", "comparing")
 
     def find(self, key: str) -> DeviceChoice | None:

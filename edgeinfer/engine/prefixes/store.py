@@ -29,6 +29,7 @@ from edgeinfer.engine.prefixes.parts_file import (
     write_parts,
 )
 from edgeinfer.engine.requests.prompt_rows import n_common
+from edgeinfer.private_files import private_folder
 
 T = TypeVar("T")
 
@@ -145,7 +146,7 @@ class PrefixStore:
 
     def _write(self, name: str, names: Sequence[str], parts: Iterable[memoryview], n_bytes: int) -> bool:
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(self._folder)
             n_bytes += parts_start(names)
             if is_nearly_full(self._folder, n_bytes):
                 return False

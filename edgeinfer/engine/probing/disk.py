@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.jit.memory import HUGE, aligned
+from edgeinfer.private_files import readable_folder
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.temporary import temporary_folder
 
@@ -52,7 +53,7 @@ class DiskProbe:
         if not hasattr(os, "preadv") or not (hasattr(os, "O_DIRECT") or sys.platform == "darwin"):
             return
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            readable_folder(folder)
             if shutil.disk_usage(folder).free < SPARE * self._n_bytes:
                 return
             own = self._open.enter_context(temporary_folder(".probe", folder))

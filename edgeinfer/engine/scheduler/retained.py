@@ -21,6 +21,7 @@ from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.errors import DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.offload.bundle_file import bundles_folder
+from edgeinfer.private_files import private_folder
 
 LEAST_SHARED = 16
 """Fewest tokens that are worth sharing."""
@@ -184,7 +185,7 @@ class SwapCounts:
 def disk_folder() -> Path:
     """A folder that is on a disk, since the folder for temporary files may be in memory. Raises OSError."""
     folder = bundles_folder().with_name("swap")
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     return folder
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import Int32s
 from edgeinfer.models.text import Tokenizer
+from edgeinfer.private_files import private_folder
 from edgeinfer.temporary import temporary_file
 
 MOST_TOKENS = 1 << 17
@@ -114,7 +115,7 @@ class DraftFolder:
     def write(self, name: str, arrays: Arrays) -> None:
         """Write a whole file, or nothing if that is not possible."""
         with contextlib.suppress(OSError):
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(self.path)
             handle, beside = temporary_file(self.path / name)  # readable only by the user
             try:
                 with os.fdopen(handle, "wb") as file:

@@ -3,7 +3,8 @@
 In: an address and headers. Out: an open response; `Remote`, what the server reports about a file (size, validators,
 support for ranges); a seekable binary stream whose reads are small range requests, so that `zipfile` can list an
 archive, or a header can be parsed, without fetching the body. Proxies come from the environment; credentials in an
-address are sent only to its own host. Does not retry, stores nothing on disk; independent of what is in the body.
+address are sent only to its own host. No redirect leads from https to http, or from the internet to this computer or
+its network. Does not retry, stores nothing on disk; independent of what is in the body.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from edgeinfer.errors import DownloadFailed
+from edgeinfer.models.download.addresses import is_inside
 from edgeinfer.models.download.policy import DownloadPolicy
 
 RETRIED_STATUSES = {408, 425, 429, 500, 502, 503, 504}
@@ -131,6 +134,25 @@ def body_length(response: http.client.HTTPResponse) -> int | None:
     return int(length) if length.isdecimal() else None
 
 
+class _OutwardRedirects(urllib.request.HTTPRedirectHandler):
+    """Redirects that lead neither to what is less protected, nor to what only this computer can reach."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """The request to follow. Raises DownloadFailed."""
+        old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
+        resolves = not urllib.request.getproxies().keys() & {"http", "https", "all"}
+        leads_in = is_inside(new.hostname or "", resolves=resolves) and not is_inside(
+            old.hostname or "", resolves=resolves
+        )
+        if leads_in or (old.scheme == "https" and new.scheme != "https"):
+            fp.close()
+            why = "which is not public" if leads_in else "which is not encrypted"
+            raise DownloadFailed(f"{shown(req.full_url)} redirects to {shown(newurl)[:200]}, {why}: not followed")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def _opener() -> urllib.request.OpenerDirector:
     """An opener for http and https only, with the environment's proxies."""
     opener = urllib.request.OpenerDirector()
@@ -138,7 +160,7 @@ def _opener() -> urllib.request.OpenerDirector:
         urllib.request.ProxyHandler(),
         urllib.request.HTTPHandler(),
         urllib.request.HTTPSHandler(),
-        urllib.request.HTTPRedirectHandler(),
+        _OutwardRedirects(),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.UnknownHandler(),

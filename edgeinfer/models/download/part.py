@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from edgeinfer.errors import DownloadFailed
+from edgeinfer.private_files import readably
 from edgeinfer.text_values import size_text
 
 if TYPE_CHECKING:
@@ -75,13 +76,14 @@ class DownloadPart:
         provable = remote.validator is not None or remote.etag is not None or expected_sha256 is not None
         same = remote.ranged and provable and self._stored_record() == self._record and path.exists()
         try:
-            self._file = open(path, "r+b" if same else "w+b", buffering=0)  # noqa: SIM115 - closed by close()
+            self._file = open(path, "r+b" if same else "w+b", buffering=0, opener=readably)  # noqa: SIM115 - closed by close()
         except OSError as error:
             raise self._failure(error) from None
         try:
             if same:
                 self._read_existing()
-            self._record_path.write_text(json.dumps(self._record), encoding="utf-8")
+            with open(self._record_path, "w", encoding="utf-8", opener=readably) as file:
+                json.dump(self._record, file)
         except OSError as error:
             self._file.close()
             raise self._failure(error) from None

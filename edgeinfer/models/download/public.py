@@ -9,7 +9,6 @@ and other special ones are never connected to, nor are the environment's proxies
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import math
 import socket
 import ssl
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgeinfer.errors import DownloadFailed
+from edgeinfer.models.download.addresses import is_public
 from edgeinfer.models.download.http import ConnectionCutError, body_length, open_url, read_piece, shown
 from edgeinfer.models.download.policy import DownloadPolicy
 
@@ -30,8 +30,6 @@ STALL_S = 8.0
 """Seconds without a byte after which a connection is given up."""
 PIECE_BYTES = 1 << 17
 MOST_REDIRECTS = 4
-NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-GLOBAL_UNICAST, SIX_TO_FOUR = ipaddress.IPv6Network("2000::/3"), ipaddress.IPv6Network("2002::/16")
 KINDS = ("image/", "application/octet-stream", "binary/octet-stream")
 """What bytes may be called; servers of files that know no images call them octets."""
 
@@ -39,19 +37,6 @@ KINDS = ("image/", "application/octet-stream", "binary/octet-stream")
 def is_web_address(text: str) -> bool:
     """Whether a text is an http or https address."""
     return text[:8].lower().startswith(("http://", "https://"))
-
-
-def is_public(text: str) -> bool:
-    """Whether an IP address is one of a computer that anybody may ask: no private, local or otherwise special one."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:  # with a scope, as link-local addresses have it
-        return False
-    if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not (address.is_multicast or address.is_reserved)
-    if address in NAT64:
-        return is_public(str(ipaddress.IPv4Address(address.packed[-4:])))
-    return address in GLOBAL_UNICAST and address not in SIX_TO_FOUR and address.is_global
 
 
 @dataclass(frozen=True, slots=True)

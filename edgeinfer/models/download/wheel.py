@@ -24,6 +24,7 @@ from edgeinfer.models.download.part import FULL, disk_full, require_space
 from edgeinfer.models.download.policy import Progress, ProgressMeter
 from edgeinfer.models.file_names import safe_file_name, shard_names
 from edgeinfer.models.gguf import Header, HeaderIncomplete
+from edgeinfer.private_files import readably
 
 COPY_BYTES = 1 << 20
 RATIO_CAP = 100  # quantised weights hardly compress; a higher ratio means a zip bomb
@@ -127,7 +128,7 @@ def unpack(archive: zipfile.ZipFile, member: Member, target: Path, progress: Pro
     """
     require_space(target.parent, member.nbytes, f"unpacking {member.file_name}")
     try:
-        with archive.open(member.info) as stream, target.open("wb") as file:
+        with archive.open(member.info) as stream, open(target, "wb", opener=readably) as file:
             return _copy(stream, file, member, progress)
     except OSError as error:
         target.unlink(missing_ok=True)

@@ -40,6 +40,7 @@ from edgeinfer.models.download.part import FULL
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.bundle import Bundle
 from edgeinfer.offload.bundle_file import PositionedFile, part_path
+from edgeinfer.private_files import readable_folder
 from edgeinfer.steps import Progress
 from edgeinfer.text_values import size_text
 
@@ -188,7 +189,7 @@ def pack_bundles(
     if table is None:
         table = np.zeros(0, np.uint8) if records is None else records.new_table()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        readable_folder(path.parent)
         with pack_lock(path, progress):
             stamp = stamp_of(file)
             made_of = digest(stamp + table.tobytes()) if len(table) else stamp

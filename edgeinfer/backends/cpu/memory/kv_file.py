@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.memories import kv_folder
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit
 from edgeinfer.graph.step import Int32s
+from edgeinfer.private_files import private_folder
 from edgeinfer.temporary import temporary_file
 from edgeinfer.text_values import size_text
 
@@ -133,7 +134,7 @@ def reserved_file(n_bytes: int) -> int:
     """The descriptor of a new unlinked file, private to this user, whose space is taken. Raises as `KVFile`."""
     folder = kv_folder()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(folder)
         descriptor, name = temporary_file(folder / "kv")
         os.unlink(name)
     except OSError as reason:

@@ -119,6 +119,25 @@ def test_in_a_repository_what_it_ignores_is_left_out(tmp_path: Path) -> None:
     assert [attachment.name for attachment in ignored.attachments] == ["project/build/out.txt"]
 
 
+@pytest.mark.skipif(shutil.which("git") is None or os.name == "nt", reason="git and a shell are needed")
+def test_a_repository_starts_no_program(tmp_path: Path) -> None:
+    project, mark = _project(tmp_path / "project"), tmp_path / "mark"
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    program = project / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    program.chmod(0o755)
+    configured = ["git", "-C", str(project), "config"]
+    subprocess.run([*configured, "core.fsmonitor", str(program)], check=True)
+    for name in ("core.pager", "core.editor", "core.sshCommand", "diff.external", "filter.x.clean", "filter.x.process"):
+        subprocess.run([*configured, name, str(program)], check=True)
+    subprocess.run([*configured, "core.hooksPath", str(project)], check=True)
+    (project / ".gitattributes").write_text("* filter=x\n")
+    attach(project, tmp_path)
+    assert not mark.exists()
+    subprocess.run(["git", "-C", str(project), "status"], check=False, capture_output=True)
+    assert mark.exists()  # what git alone would have done
+
+
 def test_the_caps_of_a_folder_are_told(tmp_path: Path) -> None:
     for number in range(attachments.FOLDER_CAP_FILES + 5):
         (tmp_path / f"{number:03}.txt").write_text("x")
