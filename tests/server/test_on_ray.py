@@ -227,7 +227,8 @@ def test_an_answer_ends_with_its_client(on_ray: OnRay) -> None:
     with on_ray.client() as other, on_ray.client() as client:
         assert n_active(other) == 0
         with client.stream("POST", "/v1/chat/completions", json=body) as response:
-            next(response.iter_lines())
+            lines = response.iter_lines()  # the response is closed with it
+            next(lines)
             until(lambda: n_active(other) == 1)
         until(lambda: n_active(other) == 0)
         assert generated(other) < ENDLESS
