@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgeinfer.app.cluster.exchange import sent_scope
+from edgeinfer.app.cluster.forwarded_request import sent_scope
 from edgeinfer.app.cluster.merged_metrics import merged_metrics
 from edgeinfer.app.cluster.request_keys import RequestKeys, read_record, request_keys
 from edgeinfer.app.server.anthropic_stream import ANTHROPIC
