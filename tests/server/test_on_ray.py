@@ -107,7 +107,7 @@ def on_ray(cluster: Any, long_model: Path) -> Iterator[OnRay]:
         assert not is_own
         assert len([node for node in ray.nodes() if node["Alive"]]) == 2
         serving = Serving(settings, OPTIONS, path_model(long_model), 1.0)
-        with deployed(serving, ReplicaCounts(2, 2), is_own=True) as handle:
+        with deployed(serving, ReplicaCounts(2, 2)) as handle:
             app, _ = guarded_front(handle, OPTIONS)
             server = Server(uvicorn.Config(app, log_config=None, lifespan="off"))
             thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))

@@ -21,6 +21,7 @@ from starlette.types import Message
 
 from edgeinfer.app.cluster.claimed_cores import ClaimedCores, share_of
 from edgeinfer.app.cluster.forwarded_request import ForwardedRequest
+from edgeinfer.app.cluster.node_address import keep_to_node_address
 from edgeinfer.app.cluster.request_keys import RequestKeys
 from edgeinfer.app.opening.model_choice import choose_model
 from edgeinfer.app.server.app import create_app
@@ -63,6 +64,7 @@ class Replica:
         """Opens the models to start with. Raises EdgeInferError."""
         from ray import serve
 
+        keep_to_node_address()
         keep_one_arena()
         sys.setswitchinterval(SWITCH_S)
         log_to_stderr()

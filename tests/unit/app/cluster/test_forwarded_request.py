@@ -35,7 +35,7 @@ async def test_to_stop_reading_is_to_leave_and_the_application_may_go_on() -> No
         after.append((await receive())["type"])
         await send({"type": "http.response.body", "body": b"nobody reads this"})
 
-    exchange = ForwardedRequest(follows, SCOPE, b"")
+    forwarded = ForwardedRequest(follows, SCOPE, b"")
     parts = forwarded.messages()
     assert len(await anext(parts)) == 1
     await parts.aclose()  # type: ignore[attr-defined]
