@@ -59,7 +59,7 @@ class Front:
 
     def __init__(self, handle: Any, options: ServerOptions) -> None:
         self._handle, self._options = handle, options
-        self._answer = handle.options(method_name="answer", stream=True)
+        self._answer = handle.options(method_name="answer", stream=True, _by_reference=False)
         self._is_ending: asyncio.Event | None = None
         self._rests: set[asyncio.Task[None]] = set()
 
