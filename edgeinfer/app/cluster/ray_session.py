@@ -30,7 +30,6 @@ START = MappingProxyType(
     {
         "RAY_worker_niceness": "0",  # 15 by itself: any other program would stop the replicas
         "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",  # each thread between costs a request a millisecond
-        "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
         "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "100",
         "GRPC_VERBOSITY": "ERROR",
     }
