@@ -21,7 +21,14 @@ from edgeinfer.errors import BadFlag, BadSetting
 from edgeinfer.load_options import LoadOptions as LoadOptions
 from edgeinfer.setting_groups import CTX_CAP as CTX_CAP
 from edgeinfer.setting_groups import ENVIRONMENT_PREFIX as ENVIRONMENT_PREFIX
-from edgeinfer.setting_groups import METADATA_KEY, SWITCH_WORDS, FaceSettings, GenerationSettings, ModelSettings
+from edgeinfer.setting_groups import (
+    METADATA_KEY,
+    SWITCH_WORDS,
+    ClusterSettings,
+    FaceSettings,
+    GenerationSettings,
+    ModelSettings,
+)
 from edgeinfer.setting_groups import Option as Option
 from edgeinfer.setting_values import MOST_DRAFTED as MOST_DRAFTED
 from edgeinfer.setting_values import KVKind as KVKind
@@ -34,6 +41,8 @@ COMMAND_LINE = "command line"
 """The origin of what was given there."""
 OTHER_TABLES = ("mcp",)
 """Tables of the user's file that are no settings; `app.mcp` reads them."""
+FOR_USERS_ALONE = MappingProxyType({"ray": "names computers that may run anything here"})
+"""Settings that a folder's file must not have, as whoever made the folder would have a say in them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,8 +52,15 @@ class Settings:
     model: ModelSettings
     generation: GenerationSettings
     load: LoadOptions
+    cluster: ClusterSettings
     face: FaceSettings
     origins: Mapping[str, str]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Settings go to other processes by their values."""
+        own = {name: self.value(name) for name in declared_options()}
+        values = {name: dict(value) if isinstance(value, Mapping) else value for name, value in own.items()}
+        return _settings_of, (values, dict(self.origins))
 
     def value(self, name: str) -> object:
         """The value of the option called `name`. Raises BadSetting if there is none."""
@@ -57,6 +73,7 @@ GROUPS: Mapping[str, type[Any]] = MappingProxyType(
         "model": ModelSettings,
         "generation": GenerationSettings,
         "load": LoadOptions,
+        "cluster": ClusterSettings,
         "face": FaceSettings,
     }
 )
@@ -170,6 +187,9 @@ def read_config(path: Path) -> dict[str, object]:
                 f"{path}: [{name}] names programs to start, which a folder's file must not; "
                 f"move it to {user_config_path()}"
             )
+    for name, why in FOR_USERS_ALONE.items():
+        if name in table and not is_users:
+            raise BadSetting(f"{path}: {name} {why}, which a folder's file must not; move it to {user_config_path()}")
     return {
         find_option(name, str(path)).name: read_value(name, value, place=str(path)) for name, value in table.items()
     }
