@@ -25,6 +25,7 @@ from edgeinfer.app.cluster.cluster_plan import laid_out, node_cpus
 from edgeinfer.app.cluster.front import Front, guarded_front
 from edgeinfer.app.cluster.ray_session import ray_session
 from edgeinfer.app.cluster.replica import Serving
+from edgeinfer.app.server.connections import PunctualConnection
 from edgeinfer.app.server.listening import ServerOptions, listen_all, url_of
 from edgeinfer.app.server.orderly_end import unwound_by_sigterm
 from edgeinfer.app.server.running import LAST_S, LOOK_S, Sidecar, log_to_stderr, print_ready
@@ -111,6 +112,8 @@ async def _serve(app: Any, front: Front, sidecar: Sidecar, listeners: list[socke
     server = uvicorn.Server(
         uvicorn.Config(
             app,
+            http=PunctualConnection,
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
