@@ -1,0 +1,75 @@
+"""A home for one campaign: an environment of its own, and what lies about in it.
+
+In: a folder. Out: environments of commands, files, and those that a dead process left. Compiled kernels are shared with
+the user's own home, so that nothing is compiled again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import platformdirs
+
+from edgeinfer.temporary import OWNED
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED_MEMORY = Path("/dev/shm")
+MARK = "EDGEINFER_FAULT_RUN"
+"""Variable in the environment of all processes of one run."""
+
+
+class Home:
+    """A folder that commands take for the user's home. Knows which files a run has written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.temporary = folder / "tmp"
+        for path in (self.data, self.temporary, folder / ".cache" / "edgeinfer"):
+            path.mkdir(parents=True, exist_ok=True)
+        kernels = folder / ".cache" / "edgeinfer" / "kernels"
+        own = Path(platformdirs.user_cache_dir("edgeinfer")) / "kernels"
+        own.mkdir(parents=True, exist_ok=True)
+        if not kernels.exists():
+            kernels.symlink_to(own.resolve())
+
+    def environment(self, run: str) -> dict[str, str]:
+        """Variables of a command; `run` marks its processes."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("EDGEINFER_", "XDG_"))}
+        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        own = {
+            "HOME": str(self.folder),
+            "EDGEINFER_HOME": str(self.data),
+            "TMPDIR": str(self.temporary),
+            "PYTHONPATH": paths,
+            "TERM": "xterm-256color",
+        }
+        return {**kept, **own, MARK: run}
+
+    def empty(self) -> None:
+        """Delete what runs have written."""
+        for folder in (self.data, self.temporary):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+
+    def files(self) -> list[Path]:
+        """All files that runs have written."""
+        found = (path for folder in (self.data, self.temporary) for path in folder.rglob("*"))
+        return [path for path in found if path.is_file()]
+
+    def litter(self, pids: set[int]) -> list[str]:
+        """Names of what processes that are gone have left: temporary files, locks and notes of what runs."""
+        found = []
+        for folder in (self.data, self.temporary):
+            for path in folder.rglob("*"):
+                if OWNED.search(path.name) or path.suffix in (".lock", ".process"):
+                    found.append(str(path.relative_to(self.folder)))
+        found += [path.name for path in self.temporary.iterdir() if not OWNED.search(path.name)]
+        return found + [f"/dev/shm/{name}" for name in self.shared_memory(pids)]
+
+    def shared_memory(self, pids: set[int]) -> list[str]:
+        """Shared memory that these processes have named."""
+        names = [path.name for path in SHARED_MEMORY.iterdir()] if SHARED_MEMORY.is_dir() else []
+        return [name for name in names if (owned := OWNED.search(name)) is not None and int(owned["pid"]) in pids]
