@@ -64,7 +64,8 @@ class Home:
         found = []
         for folder in (self.data, self.temporary):
             for path in folder.rglob("*"):
-                if OWNED.search(path.name) or path.suffix in (".lock", ".process"):
+                is_lock = path.suffix == ".lock" and path.name.startswith(".")
+                if OWNED.search(path.name) or is_lock or path.suffix == ".process":
                     found.append(str(path.relative_to(self.folder)))
         found += [path.name for path in self.temporary.iterdir() if not OWNED.search(path.name)]
         return found + [f"/dev/shm/{name}" for name in self.shared_memory(pids)]

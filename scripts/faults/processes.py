@@ -29,7 +29,7 @@ class Running:
     """A running command. `output`: what it wrote, each part with the time."""
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path, *, terminal: bool = False) -> None:
-        self.began_s = time.monotonic()
+        self.began_s = self.killed_s = time.monotonic()
         self.output: list[tuple[float, bytes]] = []
         self.pids: set[int] = set()
         self._mark = f"{MARK}={environment[MARK]}".encode()
@@ -123,6 +123,7 @@ class Running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.signal(signal.SIGKILL, only_parent=only_parent)
+        self.killed_s = time.monotonic()
         self.process.wait()
         self._reader.join(2)
 
