@@ -4,10 +4,10 @@ Run:  python scripts/faults kill TARGET… [--times 200] [--seed 1] [--out DIR] 
       python scripts/faults stop TARGET… [--times 5] [--seconds 60]
       python scripts/faults --list
 
-Each run starts a command in a home of its own, kills it (SIGKILL, all its processes or the parent alone) or stops it for
-a time (SIGSTOP), and checks what the target promises; that no process lives 5 s later; and that the next start leaves no
-temporary file, lock or shared memory. The seed and a run's number decide its moment. Rows are kept in DIR: the same
-command goes on where it was ended. A table is printed at the end; 1 is returned if anything was found.
+Each run starts a command in a home of its own, kills it (SIGKILL, all its processes or the parent alone) or stops it
+for a time (SIGSTOP), and checks what the target promises; that no process lives 5 s later; and that the next start
+leaves no temporary file, lock or shared memory. The seed and a run's number decide its moment. Rows are kept in DIR:
+the same command goes on where it was ended. A table is printed at the end; 1 is returned if anything was found.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Campaign:
     def _judged(self, judge: Callable[[], list[str]]) -> list[str]:
         try:
             return judge()
-        except Exception as reason:  # noqa: BLE001 - whatever is wrong with what was left is a finding
+        except Exception as reason:
             return [f"could not be judged: {type(reason).__name__}: {reason}"[:500]]
 
     def line(self) -> str:

@@ -28,7 +28,9 @@ END_S = 5.0
 class Running:
     """A running command. `output`: what it wrote, each part with the time."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], folder: Path, *, terminal: bool = False) -> None:
+    def __init__(
+        self, command: list[str], environment: dict[str, str], folder: Path, *, terminal: bool = False
+    ) -> None:
         self.began_s = self.killed_s = time.monotonic()
         self.output: list[tuple[float, bytes]] = []
         self.pids: set[int] = set()

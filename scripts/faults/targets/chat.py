@@ -12,7 +12,6 @@ from campaign import python, starter
 from homes import Home
 from processes import Running
 
-
 QUESTION = "Write a long story about a lighthouse keeper and a storm."
 MOST_TOKENS = 160
 LOST_S = 1.0
@@ -76,7 +75,9 @@ class Target:
         again.until(lambda: self._model.stem[:8] in again.text, 60)
         again.until(lambda: not again.output or time.monotonic() - again.output[-1][0] > 0.5, 30)
         again.send(QUIT)
-        problems = [f"opened again, the app ends with {code}: {again.text[-300:]!r}"] if (code := again.wait(30)) else []
+        problems = (
+            [f"opened again, the app ends with {code}: {again.text[-300:]!r}"] if (code := again.wait(30)) else []
+        )
         return problems + self._kept(shown)
 
     def _kept(self, shown: str) -> list[str]:

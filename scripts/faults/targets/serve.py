@@ -1,4 +1,4 @@
-"""A server amid streams and saved slots: started again on its port at once, it answers, and slots are whole or absent."""
+"""A server amid streams and saved slots: started again at once it answers, and slots are whole or absent."""
 
 from __future__ import annotations
 
