@@ -2,12 +2,14 @@
 
 Run:  python scripts/faults kill TARGET… [--times 200] [--seed 1] [--out DIR] [--model FILE]
       python scripts/faults stop TARGET… [--times 5] [--seconds 60]
+      python scripts/faults clock TARGET… [--times 5]
       python scripts/faults --list
 
-Each run starts a command in a home of its own, kills it (SIGKILL, all its processes or the parent alone) or stops it
-for a time (SIGSTOP), and checks what the target promises; that no process lives 5 s later; and that the next start
-leaves no temporary file, lock or shared memory. The seed and a run's number decide its moment. Rows are kept in DIR:
-the same command goes on where it was ended. A table is printed at the end; 1 is returned if anything was found.
+Each run starts a command in a home of its own, kills it (SIGKILL, all its processes or the parent alone), stops it for
+a time (SIGSTOP, all or its helpers alone) or sets its clock by a year (with libfaketime), and checks what the target
+promises; that no process lives 5 s later; and that the next start leaves no temporary file, lock or shared memory. The
+seed and a run's number decide its moment. Rows are kept in DIR: the same command goes on where it was ended. A table is
+printed at the end; 1 is returned if anything was found.
 """
 
 from __future__ import annotations
@@ -26,13 +28,14 @@ def main() -> int:
     """Run the targets; 1 if anything was found."""
     known = sorted(path.stem for path in (HERE / "targets").glob("*.py") if path.stem != "__init__")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("fault", nargs="?", choices=("kill", "stop"), default="kill")
+    parser.add_argument("fault", nargs="?", choices=("kill", "stop", "clock"), default="kill")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(known))
     parser.add_argument("--times", type=int, default=200, help="runs of each target")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long a command is stopped")
     parser.add_argument("--out", type=Path, default=Path("faults"))
     parser.add_argument("--model", type=Path, help="a small chat model (GGUF); default: the starter model")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--list", action="store_true")
     given = parser.parse_args()
     if given.list:
@@ -43,7 +46,7 @@ def main() -> int:
     campaigns = []
     for name in given.targets or known:
         out = given.out.absolute()
-        campaign = Campaign(name, given.fault, given.seed, out, given.model, given.seconds)
+        campaign = Campaign(name, given.fault, given.seed, out, given.model, given.device, given.seconds)
         campaign.run(given.times)
         campaigns.append(campaign)
     print(HEAD, *(campaign.line() for campaign in campaigns), sep="\n", flush=True)

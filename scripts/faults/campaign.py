@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +24,7 @@ from processes import Running
 
 LATE = 1.02
 """Share of a life up to which moments are spread: some are after the end."""
+YEAR_S = 365 * 86400
 NEAR_S = 0.15
 """Mean distance of a moment from the first bytes."""
 
@@ -63,11 +65,15 @@ class Row:
 class Campaign:
     """All runs of one target with one kind of fault."""
 
-    def __init__(self, name: str, fault: str, seed: int, out: Path, model: Path | None, stopped_s: float) -> None:
+    def __init__(
+        self, name: str, fault: str, seed: int, out: Path, model: Path | None, device: str, stopped_s: float
+    ) -> None:
         self.name, self._fault, self._seed, self._stopped_s = name, fault, seed, stopped_s
         self._file = out / f"{fault}-{name}-{seed}.jsonl"
         out.mkdir(parents=True, exist_ok=True)
-        self._home = Home(out / f"home-{fault}-{name}")
+        self._home = Home(out / f"home-{fault}-{name}", device)
+        if fault == "clock":
+            self._home.use_clock()
         self.target: Target = import_module(f"targets.{name}").Target(self._home, model)
         self.rows = [Row(**json.loads(line)) for line in self._lines()]
 
@@ -81,7 +87,7 @@ class Campaign:
             return
         self.target.prepare()
         for number in missing:
-            row = self._killed(number) if self._fault == "kill" else self._stopped(number)
+            row = self._killed(number) if self._fault == "kill" else self._undergone(number)
             self.rows.append(row)
             with self._file.open("a") as file:
                 file.write(json.dumps(asdict(row)) + "\n")
@@ -109,21 +115,36 @@ class Campaign:
         fault = "parent killed" if only_parent else "all killed"
         return Row(number, fault, round(moment_s, 3), phase, round(time.monotonic() - began_s, 1), problems)
 
-    def _stopped(self, number: int) -> Row:
-        """All of a command is stopped (SIGSTOP) for a time amid its work, and goes on."""
-        draw = random.Random(f"{self._seed} {self.name} {number} stop")
+    def _undergone(self, number: int) -> Row:
+        """Something that passes befalls a command amid its work, which must go on to its end as if nothing had been."""
+        draw = random.Random(f"{self._seed} {self.name} {number} {self._fault}")
+        self._home.set_clock(0)
         began_s, running = time.monotonic(), self.target.start()
         until_s = draw.uniform(0.1, 0.95) * self.target.life_s
         running.until(lambda: running.passed_s() >= until_s, until_s + 1)
         phase = "after" if running.has_ended else "during" if self.target.has_written() else "before"
         moment_s = running.passed_s()
-        running.signal(signal.SIGSTOP)
-        time.sleep(self._stopped_s)
-        running.signal(signal.SIGCONT)
+        fault = self._stop(running, number) if self._fault == "stop" else self._jump(number)
         problems = self._judged(lambda: self.target.finish(running))
         problems += [f"lives on: {name}" for name in running.survivors()]
         problems += [f"left behind: {name}" for name in self._home.litter(running.pids)]
-        return Row(number, "stopped", round(moment_s, 3), phase, round(time.monotonic() - began_s, 1), problems)
+        return Row(number, fault, round(moment_s, 3), phase, round(time.monotonic() - began_s, 1), problems)
+
+    def _stop(self, running: Running, number: int) -> str:
+        """Stop all of a command (SIGSTOP) for a time; every second one that has helpers, these alone."""
+        helpers = [pid for pid in running.processes() if pid != running.process.pid]
+        stopped = helpers if helpers and number % 2 else [*helpers, running.process.pid]
+        for sent in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in stopped:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, sent)
+            time.sleep(self._stopped_s if sent == signal.SIGSTOP else 0)
+        return "helpers stopped" if stopped is helpers else "stopped"
+
+    def _jump(self, number: int) -> str:
+        """Set the clock by a year; every second one back."""
+        self._home.set_clock(-YEAR_S if number % 2 else YEAR_S)
+        return "clock set back" if number % 2 else "clock set ahead"
 
     def _judged(self, judge: Callable[[], list[str]]) -> list[str]:
         try:
@@ -140,7 +161,8 @@ class Campaign:
         return f"| {self._fault} {self.name} | {len(self.rows)} | {phases} | {seconds:.1f} | {len(bad) or '–'} |"
 
 
-HEAD = "| target | runs | before first write | during | after | s each | runs with findings |\n|---|---|---|---|---|---|---|"
+HEAD = """| target | runs | before first write | during | after | s each | runs with findings |
+|---|---|---|---|---|---|---|"""
 
 
 def python(*arguments: str) -> list[str]:

@@ -6,6 +6,7 @@ the user's own home, so that nothing is compiled again.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from pathlib import Path
@@ -18,15 +19,18 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED_MEMORY = Path("/dev/shm")
 MARK = "EDGEINFER_FAULT_RUN"
 """Variable in the environment of all processes of one run."""
+CLOCKS = "/usr/lib/*/faketime/libfaketime.so.1"
+"""Where Debian's package faketime has what sets the clock of one program."""
 
 
 class Home:
-    """A folder that commands take for the user's home. Knows which files a run has written."""
+    """A folder that commands take for the user's home, and the device that they use."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        self.folder, self.device = folder, device
         self.data = folder / "data"
         self.temporary = folder / "tmp"
+        self._clock: Path | None = None
         for path in (self.data, self.temporary, folder / ".cache" / "edgeinfer"):
             path.mkdir(parents=True, exist_ok=True)
         kernels = folder / ".cache" / "edgeinfer" / "kernels"
@@ -42,11 +46,34 @@ class Home:
         own = {
             "HOME": str(self.folder),
             "EDGEINFER_HOME": str(self.data),
+            "EDGEINFER_DEVICE": self.device,
             "TMPDIR": str(self.temporary),
             "PYTHONPATH": paths,
             "TERM": "xterm-256color",
         }
-        return {**kept, **own, MARK: run}
+        return {**kept, **own, **self._clock_of_its_own(), MARK: run}
+
+    def use_clock(self) -> None:
+        """Give commands a clock that `set_clock` sets. Raises SystemExit where that is not possible."""
+        self._clock = self.folder / "clock"
+        self.set_clock(0)
+        self._clock_of_its_own()
+
+    def set_clock(self, ahead_s: int) -> None:
+        """Set the clock of all running commands: so many seconds ahead of that of the system."""
+        if self._clock is not None:
+            fresh = self._clock.with_suffix(".new")
+            fresh.write_text(f"{ahead_s:+d}\n")
+            fresh.replace(self._clock)
+
+    def _clock_of_its_own(self) -> dict[str, str]:
+        if self._clock is None:
+            return {}
+        library = os.environ.get("EDGEINFER_FAULT_CLOCK") or next(iter(glob.glob(CLOCKS)), None)
+        if library is None:
+            raise SystemExit("setting the clock needs libfaketime: apt install faketime")
+        own = {"FAKETIME_TIMESTAMP_FILE": str(self._clock), "FAKETIME_NO_CACHE": "1"}
+        return {**own, "LD_PRELOAD": library, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
     def empty(self) -> None:
         """Delete what runs have written."""

@@ -38,7 +38,7 @@ class Target:
 
     def _begun(self, run: str) -> Running:
         command = python("batch", str(self._asked), "-m", str(self._model), "--out", str(self._out))
-        options = ("--temp", "0", "--parallel", "4", "--ctx", "1024", "--device", "cpu")
+        options = ("--temp", "0", "--parallel", "4", "--ctx", "1024")
         return Running([*command, *options], self._home.environment(run), self._home.folder)
 
     def has_written(self) -> bool:

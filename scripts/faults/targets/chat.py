@@ -50,7 +50,7 @@ class Target:
         return self._begun("chat", QUESTION)
 
     def _begun(self, run: str, *question: str) -> Running:
-        options = ("-m", str(self._model), "--device", "cpu", "--temp", "0", "--max-tokens", str(MOST_TOKENS))
+        options = ("-m", str(self._model), "--temp", "0", "--max-tokens", str(MOST_TOKENS))
         command = python("chat", *options, "--ctx", "1024", *question)
         return Running(command, self._home.environment(run), self._home.folder, terminal=True)
 

@@ -41,7 +41,7 @@ class Target:
 
     def _begun(self, run: str, *more: str) -> Running:
         question = ("-f", str(self._text), "Who lights the lamp? Tell it in a sentence.")
-        options = ("-m", str(self._model), "--device", "cpu", "--temp", "0", "--max-tokens", "12", "--ctx", "2048")
+        options = ("-m", str(self._model), "--temp", "0", "--max-tokens", "12", "--ctx", "2048")
         return Running(python("run", *question, *options, *more), self._home.environment(run), self._home.folder)
 
     def has_written(self) -> bool:

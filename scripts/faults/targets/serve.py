@@ -49,7 +49,7 @@ class Target:
         return running
 
     def _begun(self, run: str) -> Running:
-        options = ("--port", str(self._port), "--ctx", "1024", "--device", "cpu", "--slot-save-path", str(self._slots))
+        options = ("--port", str(self._port), "--ctx", "1024", "--slot-save-path", str(self._slots))
         command = python("serve", "-m", str(self._model), *options)
         return Running(command, self._home.environment(run), self._home.folder)
 

@@ -43,7 +43,7 @@ class Target:
         return running
 
     def _begun(self, run: str) -> Running:
-        options = ("--port", str(self._port), "--ctx", "512", "--device", "cpu", "--most-models", "1", "--isolate")
+        options = ("--port", str(self._port), "--ctx", "512", "--most-models", "1", "--isolate")
         command = python("serve", "-m", NAMES[0], *options)
         return Running(command, self._home.environment(run), self._home.folder)
 
