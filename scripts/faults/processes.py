@@ -76,7 +76,7 @@ class Running:
         with contextlib.suppress(OSError):
             os.write(self.input, keys)
 
-    def wait(self, limit_s: float = 120.0) -> int:
+    def wait(self, limit_s: float = 900.0) -> int:
         """The exit code; kills a command that does not end, whose code is -9."""
         try:
             code = self.process.wait(limit_s)

@@ -33,7 +33,7 @@ class Target:
 
     def prepare(self) -> None:
         running = self.start()
-        running.until(lambda: self._is_finished(), 120)
+        running.until(lambda: self._is_finished(), 900)
         self.life_s = running.passed_s()
         running.send(QUIT)
         code = running.wait(30)

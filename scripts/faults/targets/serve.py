@@ -30,7 +30,7 @@ class Target:
 
     def prepare(self) -> None:
         running = self.start()
-        running.until(self._clients.are_done, 120)
+        running.until(self._clients.are_done, 900)
         self.life_s = running.passed_s()
         self._expected = [each.text for each in self._streams]
         problems = self._ended(running)

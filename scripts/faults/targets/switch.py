@@ -26,7 +26,7 @@ class Target:
 
     def prepare(self) -> None:
         running = self.start()
-        running.until(self._clients.are_done, 120)
+        running.until(self._clients.are_done, 900)
         self.life_s, self._expected = running.passed_s(), self._answers
         problems = self._ended(running)
         if problems or len(self._expected) != 2 * len(NAMES):

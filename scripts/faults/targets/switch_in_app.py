@@ -49,7 +49,7 @@ class Target:
         return Running(command, self._home.environment(run), self._home.folder, terminal=True)
 
     def _type(self, running: Running) -> None:
-        if not running.until(lambda: self._is_open(NAMES[-1]), 120):
+        if not running.until(lambda: self._is_open(NAMES[-1]), 900):
             return
         for name in NAMES:
             running.send(f"/model {name}\r".encode())
