@@ -6,15 +6,16 @@ Run:  python scripts/faults kill TARGET… [--times 200] [--seed 1] [--out DIR] 
       python scripts/faults --list
 
 Each run starts a command in a home of its own, kills it (SIGKILL, all its processes or the parent alone), stops it for
-a time (SIGSTOP, all or its helpers alone) or sets its clock by a year (with libfaketime), and checks what the target
-promises; that no process lives 5 s later; and that the next start leaves no temporary file, lock or shared memory. The
-seed and a run's number decide its moment. Rows are kept in DIR: the same command goes on where it was ended. A table is
-printed at the end; 1 is returned if anything was found.
+a time (SIGSTOP, all or its helpers alone) or sets its clock by a year, and checks what the target promises; that no
+process lives 5 s later; and that the next start leaves no temporary file, lock or shared memory. The seed and a run's
+number decide its moment. Rows are kept in DIR: the same command goes on where it was ended. A table is printed at the
+end; 1 is returned if anything was found.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def main() -> int:
         return 0
     if unknown := [name for name in given.targets if name not in known]:
         parser.error(f"there is no target {unknown[0]}; there are: {', '.join(known)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the command of a run ends too
     campaigns = []
     for name in given.targets or known:
         out = given.out.absolute()

@@ -6,7 +6,8 @@ the user's own home, so that nothing is compiled again.
 
 from __future__ import annotations
 
-import glob
+import contextlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -19,8 +20,22 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED_MEMORY = Path("/dev/shm")
 MARK = "EDGEINFER_FAULT_RUN"
 """Variable in the environment of all processes of one run."""
-CLOCKS = "/usr/lib/*/faketime/libfaketime.so.1"
-"""Where Debian's package faketime has what sets the clock of one program."""
+CLOCK_FILE = "EDGEINFER_FAULT_CLOCK"
+CLOCK = f"""
+import os, time
+
+_time, _time_ns, _path = time.time, time.time_ns, os.environ["{CLOCK_FILE}"]
+
+
+def _ahead_s():
+    with open(_path) as file:
+        return int(file.read())
+
+
+time.time = lambda: _time() + _ahead_s()
+time.time_ns = lambda: _time_ns() + 1_000_000_000 * _ahead_s()
+"""
+"""A module that Python imports at its start: clocks that `set_clock` sets. Monotonic ones and times of files stay."""
 
 
 class Home:
@@ -51,29 +66,23 @@ class Home:
             "PYTHONPATH": paths,
             "TERM": "xterm-256color",
         }
-        return {**kept, **own, **self._clock_of_its_own(), MARK: run}
+        if self._clock is not None:
+            own |= {CLOCK_FILE: str(self._clock), "PYTHONPATH": f"{self._clock.parent}{os.pathsep}{paths}"}
+        return {**kept, **own, MARK: run}
 
     def use_clock(self) -> None:
-        """Give commands a clock that `set_clock` sets. Raises SystemExit where that is not possible."""
-        self._clock = self.folder / "clock"
+        """Give commands a clock that `set_clock` sets."""
+        self._clock = self.folder / "clock" / "ahead_s"
+        self._clock.parent.mkdir(exist_ok=True)
+        self._clock.with_name("sitecustomize.py").write_text(CLOCK)
         self.set_clock(0)
-        self._clock_of_its_own()
 
     def set_clock(self, ahead_s: int) -> None:
         """Set the clock of all running commands: so many seconds ahead of that of the system."""
         if self._clock is not None:
             fresh = self._clock.with_suffix(".new")
-            fresh.write_text(f"{ahead_s:+d}\n")
+            fresh.write_text(str(ahead_s))
             fresh.replace(self._clock)
-
-    def _clock_of_its_own(self) -> dict[str, str]:
-        if self._clock is None:
-            return {}
-        library = os.environ.get("EDGEINFER_FAULT_CLOCK") or next(iter(glob.glob(CLOCKS)), None)
-        if library is None:
-            raise SystemExit("setting the clock needs libfaketime: apt install faketime")
-        own = {"FAKETIME_TIMESTAMP_FILE": str(self._clock), "FAKETIME_NO_CACHE": "1"}
-        return {**own, "LD_PRELOAD": library, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
     def empty(self) -> None:
         """Delete what runs have written."""
@@ -85,6 +94,16 @@ class Home:
         """All files that runs have written."""
         found = (path for folder in (self.data, self.temporary) for path in folder.rglob("*"))
         return [path for path in found if path.is_file()]
+
+    def opened(self) -> dict[int, str]:
+        """Names of models that are open, by the processes that say so; of a process that has several, one."""
+        found = {}
+        for path in (self.data / "running").glob("*.process"):
+            with contextlib.suppress(OSError, ValueError):
+                note = json.loads(path.read_text())
+                if "model" in note and not note["loading"]:
+                    found[int(note["pid"])] = str(note["model"])
+        return found
 
     def litter(self, pids: set[int]) -> list[str]:
         """Names of what processes that are gone have left: temporary files, locks and notes of what runs."""

@@ -6,6 +6,7 @@ the mark, whatever session or parent they have), and those that live on.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
@@ -47,6 +48,7 @@ class Running:
         self.process = subprocess.Popen(
             command, env=environment, cwd=folder, start_new_session=True, close_fds=True, **ends
         )  # type: ignore[call-overload]
+        atexit.register(self.kill)
         os.close(theirs)
         self._reader = threading.Thread(target=self._read, args=(take,), daemon=True)
         self._reader.start()
@@ -56,6 +58,11 @@ class Running:
             while data := os.read(descriptor, 1 << 16):
                 self.output.append((time.monotonic(), data))
         os.close(descriptor)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the command itself."""
+        return self.process.pid
 
     @property
     def text(self) -> str:
@@ -83,6 +90,7 @@ class Running:
         except subprocess.TimeoutExpired:
             self.kill()
             return -signal.SIGKILL
+        atexit.unregister(self.kill)
         self._reader.join(2)
         return code
 
@@ -126,6 +134,7 @@ class Running:
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.signal(signal.SIGKILL, only_parent=only_parent)
         self.killed_s = time.monotonic()
+        atexit.unregister(self.kill)
         self.process.wait()
         self._reader.join(2)
 

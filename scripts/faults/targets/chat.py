@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -72,12 +71,11 @@ class Target:
     def judge(self, running: Running) -> list[str]:
         shown = self._shown(running, running.killed_s - LOST_S)
         again = self._begun("again", "-c")
-        again.until(lambda: self._model.stem[:8] in again.text, 60)
-        again.until(lambda: not again.output or time.monotonic() - again.output[-1][0] > 0.5, 30)
+        opened = again.until(lambda: again.pid in self._home.opened(), 60)
         again.send(QUIT)
-        problems = (
-            [f"opened again, the app ends with {code}: {again.text[-300:]!r}"] if (code := again.wait(30)) else []
-        )
+        problems = [] if opened else [f"opened again, the app opens no model: {again.text[-300:]!r}"]
+        if code := again.wait(30):
+            problems.append(f"opened again, the app ends with {code}: {again.text[-300:]!r}")
         return problems + self._kept(shown)
 
     def _kept(self, shown: str) -> list[str]:
