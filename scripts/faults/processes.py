@@ -25,6 +25,9 @@ ROWS, COLUMNS = 40, 120
 END_S = 5.0
 """Seconds after which no process of a killed command may live."""
 
+OPENING_S = 300.0
+"""Time for a command to open its model, on a busy machine."""
+
 
 class Running:
     """A running command. `output`: what it wrote, each part with the time."""

@@ -9,11 +9,11 @@ from campaign import python, starter
 from homes import Home
 from processes import Running
 
-ASKED = ("a sea", "a fox", "rain", "tea", "a clock", "sleep", "bread", "a kite", "snow", "a bee", "iron", "a song")
+ASKED = ("a sea", "a fox", "rain", "tea", "a clock", "sleep", "bread", "a song")
 
 
 class Target:
-    """Twelve questions, four at a time."""
+    """Eight questions, four at a time."""
 
     def __init__(self, home: Home, model: Path | None) -> None:
         self._home, self._model = home, model or starter()
@@ -23,7 +23,7 @@ class Target:
         self.life_s = 0.0
 
     def prepare(self) -> None:
-        lines = [json.dumps({"prompt": f"What is {name}?", "max_tokens": 8 + 3 * n}) for n, name in enumerate(ASKED)]
+        lines = [json.dumps({"prompt": f"What is {name}?", "max_tokens": 4 + 2 * n}) for n, name in enumerate(ASKED)]
         self._asked.write_text("\n".join(lines))
         running = self.start()
         code = running.wait()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from campaign import python, starter
 from homes import Home
-from processes import Running
+from processes import OPENING_S, Running
 
 QUESTION = "Write a long story about a lighthouse keeper and a storm."
 MOST_TOKENS = 160
@@ -35,7 +35,7 @@ class Target:
         running.until(lambda: self._is_finished(), 900)
         self.life_s = running.passed_s()
         running.send(QUIT)
-        code = running.wait(30)
+        code = running.wait(120)
         messages = self._messages()
         if code or [state for _, _, state in messages[1:]] not in (["whole"], ["cut"]):
             raise SystemExit(f"the undisturbed chat failed with {code}: {messages} {running.text[-2000:]}")
@@ -71,10 +71,10 @@ class Target:
     def judge(self, running: Running) -> list[str]:
         shown = self._shown(running, running.killed_s - LOST_S)
         again = self._begun("again", "-c")
-        opened = again.until(lambda: again.pid in self._home.opened(), 60)
+        opened = again.until(lambda: again.pid in self._home.opened(), OPENING_S)
         again.send(QUIT)
         problems = [] if opened else [f"opened again, the app opens no model: {again.text[-300:]!r}"]
-        if code := again.wait(30):
+        if code := again.wait(120):
             problems.append(f"opened again, the app ends with {code}: {again.text[-300:]!r}")
         return problems + self._kept(shown)
 
@@ -115,6 +115,6 @@ class Target:
     def finish(self, running: Running) -> list[str]:
         running.until(self._is_finished, 120)
         running.send(QUIT)
-        code = running.wait(30)
+        code = running.wait(120)
         problems = [f"the app ends with {code}"] if code else []
         return problems + self._kept(self._expected)

@@ -8,7 +8,7 @@ from pathlib import Path
 from campaign import python, starter
 from clients import BROKEN, Clients, Streamed, call, free_port, is_ready, stream
 from homes import Home
-from processes import Running
+from processes import OPENING_S, Running
 
 from edgeinfer.temporary import OWNED
 
@@ -75,7 +75,7 @@ class Target:
             for each, expected in zip(self._streams, self._expected, strict=True)
             if not expected.startswith(each.text) or (each.is_whole and each.text != expected)
         ]
-        if not again.until(lambda: is_ready(self._port), 60):
+        if not again.until(lambda: is_ready(self._port), OPENING_S):
             return [*problems, f"not ready on its port: {again.text[-300:]}", *self._ended(again)]
         problems += self._slots_read()
         if (status := call(self._port, "GET", f"/v1/stream?id={IDENTITY}")[0]) < 400:
@@ -107,5 +107,5 @@ class Target:
     def _ended(self, running: Running) -> list[str]:
         """End a server as a user does."""
         running.signal(signal.SIGTERM, only_parent=True)
-        code = running.wait(30)
+        code = running.wait(120)
         return [f"the server ends with {code}: {running.text[-300:]}"] if code else []

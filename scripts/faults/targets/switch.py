@@ -9,7 +9,7 @@ from pathlib import Path
 from campaign import python, starter
 from clients import BROKEN, Clients, call, free_port, is_ready
 from homes import Home
-from processes import Running
+from processes import OPENING_S, Running
 
 NAMES = ("one", "two")
 
@@ -66,7 +66,7 @@ class Target:
     def judge(self, running: Running) -> list[str]:
         again = self._begun("again")
         self._clients.end()
-        if not again.until(lambda: is_ready(self._port), 60):
+        if not again.until(lambda: is_ready(self._port), OPENING_S):
             return [f"not ready on its port: {again.text[-300:]}", *self._ended(again)]
         found = [self._answer(name) for name in NAMES]
         problems = [] if found == self._expected[: len(NAMES)] else [f"other answers: {found}"]
@@ -79,5 +79,5 @@ class Target:
 
     def _ended(self, running: Running) -> list[str]:
         running.signal(signal.SIGTERM, only_parent=True)
-        code = running.wait(30)
+        code = running.wait(120)
         return [f"the server ends with {code}: {running.text[-300:]}"] if code else []

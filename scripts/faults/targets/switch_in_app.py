@@ -10,7 +10,7 @@ from pathlib import Path
 
 from campaign import python, starter
 from homes import Home
-from processes import Running
+from processes import OPENING_S, Running
 
 NAMES = ("two", "one")
 QUIT = b"\x11"
@@ -74,7 +74,7 @@ class Target:
     def judge(self, running: Running) -> list[str]:
         self._typist.join(10)
         again = self._begun("again")
-        is_open = again.until(lambda: self._is_open(NAMES[-1]), 60)
+        is_open = again.until(lambda: self._is_open(NAMES[-1]), OPENING_S)
         problems = [] if is_open else [f"the model does not open: {again.text[-300:]!r}"]
         return problems + self._left(again)
 
@@ -85,7 +85,7 @@ class Target:
 
     def _left(self, running: Running) -> list[str]:
         """Leave the app as a user does."""
-        ends = time.monotonic() + 30
+        ends = time.monotonic() + 120
         while not running.has_ended and time.monotonic() < ends:
             running.send(QUIT)
             time.sleep(0.3)
