@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from homes import Home
-from processes import Running
+from processes import Running, kill_all
 
 LATE = 1.02
 """Share of a life up to which moments are spread: some are after the end."""
@@ -85,6 +85,7 @@ class Campaign:
         missing = sorted(set(range(times)) - {row.number for row in self.rows})
         if not missing:
             return
+        kill_all(self._home.mark)  # of a campaign that was itself killed
         self.target.prepare()
         for number in missing:
             row = self._killed(number) if self._fault == "kill" else self._undergone(number)
@@ -150,6 +151,7 @@ class Campaign:
         try:
             return judge()
         except Exception as reason:
+            kill_all(self._home.mark)
             return [f"could not be judged: {type(reason).__name__}: {reason}"[:500]]
 
     def line(self) -> str:

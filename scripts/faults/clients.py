@@ -5,8 +5,10 @@ In: a port, paths, bodies. Out: statuses and records; of a stream the text that 
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import random
 import socket
 import threading
 import time
@@ -17,10 +19,12 @@ BROKEN = (OSError, http.client.HTTPException, ValueError)
 
 
 def free_port() -> int:
-    """A port of this computer that nothing uses."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port of this computer that nothing uses, and that no program is given that asks for any (as tests do)."""
+    for port in random.sample(range(10_000, 30_000), 100):
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise SystemExit("no port is free")
 
 
 def call(port: int, method: str, path: str, body: object = None, limit_s: float = 120.0) -> tuple[int, Any]:

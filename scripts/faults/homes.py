@@ -68,7 +68,7 @@ class Home:
         }
         if self._clock is not None:
             own |= {CLOCK_FILE: str(self._clock), "PYTHONPATH": f"{self._clock.parent}{os.pathsep}{paths}"}
-        return {**kept, **own, MARK: run}
+        return {**kept, **own, MARK: f"{run} {os.urandom(6).hex()}"}
 
     def use_clock(self) -> None:
         """Give commands a clock that `set_clock` sets."""
@@ -83,6 +83,11 @@ class Home:
             fresh = self._clock.with_suffix(".new")
             fresh.write_text(str(ahead_s))
             fresh.replace(self._clock)
+
+    @property
+    def mark(self) -> bytes:
+        """What the environment of all commands in this home has."""
+        return f"EDGEINFER_HOME={self.data}".encode()
 
     def empty(self) -> None:
         """Delete what runs have written."""

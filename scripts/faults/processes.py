@@ -29,6 +29,27 @@ OPENING_S = 300.0
 """Time for a command to open its model, on a busy machine."""
 
 
+def marked(mark: bytes) -> list[int]:
+    """Living processes with this in their environment, as NAME=VALUE."""
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdecimal() and _has(Path(entry.path), mark)]
+
+
+def _has(process: Path, mark: bytes) -> bool:
+    try:
+        if mark not in (process / "environ").read_bytes().split(b"\0"):
+            return False
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def kill_all(mark: bytes) -> None:
+    """Kill the processes with this in their environment."""
+    for pid in marked(mark):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 class Running:
     """A running command. `output`: what it wrote, each part with the time."""
 
@@ -108,20 +129,9 @@ class Running:
 
     def processes(self) -> list[int]:
         """All living processes of the command."""
-        found = []
-        for entry in os.scandir("/proc"):
-            if entry.name.isdecimal() and self._is_ours(Path(entry.path)):
-                found.append(int(entry.name))
+        found = marked(self._mark)
         self.pids.update(found)
         return found
-
-    def _is_ours(self, process: Path) -> bool:
-        try:
-            if self._mark not in (process / "environ").read_bytes().split(b"\0"):
-                return False
-            return (process / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-        except OSError:
-            return False
 
     def signal(self, number: int, *, only_parent: bool = False) -> None:
         """Send a signal to all its processes, the command itself first, or to it alone."""
