@@ -78,7 +78,7 @@ class FileLock:
         """Remove the lock if its owner is gone; raise LockHeld otherwise."""
         try:
             content = self._path.read_bytes()
-            age_s = time.time() - self._path.stat().st_mtime
+            age_s = abs(time.time() - self._path.stat().st_mtime)  # the clock may have been set meanwhile
         except FileNotFoundError:
             return
         owner = _owner(content)

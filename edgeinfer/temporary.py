@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -18,7 +19,8 @@ from pathlib import Path
 
 from edgeinfer.private_files import readable_folder
 
-CLOCK_SLACK_S = 5.0  # start times are derived from the system clock, which may be adjusted
+SLACK_S = 5.0
+"""Difference between two start times of one process: some are rounded, and some systems derive them from the clock."""
 ABANDONED_S = 7 * 86400.0  # after this a file of another computer, whose processes cannot be checked, is abandoned
 NAME_CAP = 100  # characters of the original file name that are kept in the temporary name
 OWNED = re.compile(r"\.tmp-(?P<host>[0-9a-f]{8})-(?P<pid>\d{1,10})-(?P<started>\d{1,12})-\w+$")
@@ -57,22 +59,54 @@ def remove_leftovers(folder: Path) -> int:
 
 
 def start_time(pid: int) -> float:
-    """When the process began, in seconds since the epoch. Raises psutil's errors."""
-    import psutil
+    """When a process began, in seconds: a number that stays the same when the clock is set. Raises OSError.
 
-    return float(psutil.Process(pid).create_time())
+    On Linux since the start of the system, which has a number of its own: with a process id, nothing else has the same.
+    """
+    if sys.platform == "linux":
+        return _boot() + float(_status(pid)[19]) / os.sysconf("SC_CLK_TCK")
+    return _start_and_end(pid)[0]
 
 
 def is_alive(pid: int, started_s: float) -> bool:
-    """Whether the process that began then still runs (the process id alone may have been reused)."""
+    """Whether the process that began then still runs (the process id alone may have been reused).
+
+    One that has ended and that its parent has not yet asked for does not: in a container, nobody may ever ask.
+    """
+    try:
+        has_ended = _status(pid)[0] in (b"Z", b"X") if sys.platform == "linux" else _start_and_end(pid)[1]
+        return not has_ended and abs(start_time(pid) - started_s) < SLACK_S
+    except PermissionError:
+        return True
+    except (OSError, ValueError, OverflowError, IndexError):
+        return False
+
+
+def _status(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat after the name: the state comes first, the start in ticks is the twentieth."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+
+
+def _start_and_end(pid: int) -> tuple[float, bool]:
+    """When a process began, by the clock, and whether it has ended, by other systems. Raises OSError."""
     import psutil
 
     try:
-        return abs(start_time(pid) - started_s) < CLOCK_SLACK_S
-    except psutil.AccessDenied:
-        return True
-    except (psutil.Error, ValueError, OverflowError):
-        return False
+        process = psutil.Process(pid)
+        return float(process.create_time()), process.status() == psutil.STATUS_ZOMBIE
+    except psutil.AccessDenied as reason:
+        raise PermissionError(str(reason)) from None
+    except psutil.Error as reason:
+        raise ProcessLookupError(str(reason)) from None
+
+
+@functools.cache
+def _boot() -> int:
+    """A number of the system's start; 0 if it is not told."""
+    try:
+        return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:8], 16)
+    except (OSError, ValueError):
+        return 0
 
 
 def _mark() -> str:

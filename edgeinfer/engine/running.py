@@ -12,6 +12,7 @@ import os
 import platform
 import secrets
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -116,10 +117,20 @@ def _notes() -> Iterator[Running]:
             continue
         note = _read(record)
         if note is not None and is_alive(note.pid, note.started_s):
-            yield note
+            yield replace(note, started_s=_began_s(note.pid))
         else:
             with suppress(OSError):
                 path.unlink()
+
+
+def _began_s(pid: int) -> float:
+    """When a process began by today's clock, which may not be the one that the note was written by."""
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return time.time()
 
 
 def _record(path: Path) -> dict[str, object] | None:

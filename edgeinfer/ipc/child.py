@@ -26,6 +26,8 @@ from edgeinfer.process import command, environment
 
 LOOK_S = 0.02
 """Interval between two checks while waiting."""
+SLICE_S = 1.0
+"""Longest wait of which the time is taken."""
 END_S = 5.0
 """Time limit for a child to end."""
 MESSAGE_CHARACTERS = 300
@@ -125,15 +127,18 @@ class ChildProcess:
         self._process.kill()
 
     def _wait_for_message(self, channel: Channel, limit_s: float, look: Callable[[], float] | None) -> None:
-        """Raises TimeoutError."""
+        """Raises TimeoutError. Time in which this process was stopped, or the computer slept, counts for little."""
         began = time.monotonic()
-        until = began + limit_s
+        slice_s = SLICE_S if look is None else LOOK_S
+        left_s = limit_s
         while True:
             if look is not None:
-                until = min(until, time.monotonic() + look())
-            if channel.poll(limit_s if look is None else LOOK_S):
+                left_s = min(left_s, look())
+            before = time.monotonic()
+            if channel.poll(max(0.0, min(slice_s, left_s))):
                 return
-            if time.monotonic() >= until:
+            left_s -= min(time.monotonic() - before, 2 * slice_s)
+            if left_s <= 0:
                 raise TimeoutError(f"no answer within {time.monotonic() - began:.0f} s")
 
     def _open_channel(self) -> Channel:

@@ -126,17 +126,26 @@ def _request(wanted: Wanted) -> dict[str, object]:
 
 
 def serve() -> None:
-    """Run as a child: answer requests until there are no more."""
+    """Run as a child: answer requests until the parent is gone or has no more, and end then, amid a kernel too."""
     from edgeinfer.jit.machine_code import object_code
+
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_take, args=(lines,), daemon=True).start()
 
     with suppress(OSError):  # Linux: if memory runs out, this process is ended, not the program that waits for it
         Path("/proc/self/oom_score_adj").write_text("1000")
-    for line in sys.stdin:
-        asked = json.loads(line)
+    while True:
+        asked = json.loads(lines.get())
         module, name, parameters, package = asked["source"]
         source = CodeSource(package, module, name, None if parameters is None else tuple(parameters))
         code = object_code(CompiledFunction(asked["name"], source, asked["n_arguments"], asked["returns"]))
         print(json.dumps({"code": base64.b64encode(code).decode()}), flush=True)
+
+
+def _take(lines: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(0)
 
 
 if __name__ == "__main__":

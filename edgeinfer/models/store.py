@@ -307,15 +307,18 @@ class ModelStore:
                 )
 
     def _keep(self, delivery: Delivery, source: ModelSource) -> LocalModel:
-        files = []
-        for received in delivery.files:
-            path = received.path
-            if not delivery.in_place:
-                path = self.root / received.file_name
-                os.replace(received.path, path)
-            files.append(ModelFile(path, received.nbytes, received.sha256))
-        manifest = Manifest(delivery.name, delivery.source, source.key, source.text, tuple(files))
+        """The manifest first: a model counts once all its files are there, and one without would bar its own name."""
+        files = tuple(
+            ModelFile(
+                received.path if delivery.in_place else self.root / received.file_name, received.nbytes, received.sha256
+            )
+            for received in delivery.files
+        )
+        manifest = Manifest(delivery.name, delivery.source, source.key, source.text, files)
         manifest.write(self._manifest_path(delivery.name))
+        for received, file in zip(delivery.files, files, strict=True):
+            if received.path != file.path:
+                os.replace(received.path, file.path)
         return _local(manifest, self.root)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,6 +68,31 @@ def test_a_server_is_not_idle_while_it_opens_its_model(tiny_model: Path) -> None
         watch.cancel()
         await pool.close()
 
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_server_that_was_stopped_for_a_time_was_not_idle(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What clients sent meanwhile is seen only after the next look."""
+    now_s, server = [1000.0], Ending()
+
+    async def looks() -> None:
+        await asyncio.sleep(10 * running.LOOK_S)
+
+    async def scenario() -> None:
+        pool = ModelPool(lambda *_: Small(), ModelList(list, path_model(tiny_model)))  # type: ignore[arg-type,return-value]
+        pool.used_s = now_s[0]
+        watch = asyncio.create_task(running._watch(server, pool, running.Sidecar(idle_timeout_s=30.0)))  # type: ignore[arg-type]
+        await looks()
+        now_s[0] += 60.0  # SIGSTOP, or a computer that sleeps
+        await looks()
+        assert not server.should_exit
+        while not server.should_exit:
+            now_s[0] += 0.1
+            await asyncio.sleep(running.LOOK_S / 5)
+        assert now_s[0] >= 1090.0
+        watch.cancel()
+
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 

@@ -7,14 +7,18 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from edgeinfer import temporary
 from edgeinfer.app import removal
 from edgeinfer.app.opening.model_choice import open_chosen
-from edgeinfer.file_lock import FileLock
+from edgeinfer.app.sessions.database import is_alive, this_process
+from edgeinfer.engine.running import RunningNote, running
+from edgeinfer.file_lock import FileLock, LockHeld
 from edgeinfer.models.store import ModelStore
 from edgeinfer.offload.bundle_file import bundles_folder
 from edgeinfer.settings import load_settings
@@ -75,6 +79,50 @@ def test_what_belongs_to_a_living_process_stays(tmp_path: Path) -> None:
         assert len(names_in(tmp_path)) == 4
         assert Path(folder).is_dir()
     assert Path(name).is_file()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system keeps the time of the start as it was")
+def test_what_belongs_to_a_living_process_stays_where_the_clock_is_set(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start of the system, from which psutil computes that of a process, moves with the clock."""
+    number, name = temporary.temporary_file(tmp_path / "a")
+    os.close(number)
+    year_s, boot_time = 365 * 86400.0, psutil._pslinux.boot_time  # type: ignore[attr-defined]
+    writer = this_process()
+    with FileLock(tmp_path / ".x.lock", "x"), RunningNote(address="http://127.0.0.1:1/v1"):
+        (before,) = running()
+        for moved_s in (year_s, -year_s):
+            monkeypatch.setattr("psutil._pslinux.boot_time", lambda moved_s=moved_s: boot_time() + moved_s)
+            assert temporary.remove_leftovers(tmp_path) == 0
+            with pytest.raises(LockHeld), FileLock(tmp_path / ".x.lock", "x"):
+                pass
+            (now,) = running()
+            assert now.started_s - before.started_s == pytest.approx(moved_s)  # by the clock of today
+            assert is_alive(writer)
+    assert Path(name).is_file()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no zombies")
+def test_a_lock_of_a_process_that_nobody_asks_for_is_taken_over(tmp_path: Path) -> None:
+    """As in a container whose first process does not."""
+    child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is not forgotten
+    assert (tmp_path / ".tiny.lock").exists()
+    with FileLock(tmp_path / ".tiny.lock", "tiny"):
+        temporary.remove_leftovers(tmp_path)
+        assert names_in(tmp_path) == [".tiny.lock", "tiny.gguf.0123456789.part"]
+    child.wait()
+
+
+def test_an_empty_lock_of_the_future_is_taken_over(tmp_path: Path) -> None:
+    """Its process was killed before it wrote, and the clock was set back."""
+    lock = tmp_path / ".x.lock"
+    lock.touch()
+    ahead_s = time.time() + 1e6
+    os.utime(lock, (ahead_s, ahead_s))
+    with FileLock(lock, "x"):
+        pass
 
 
 def test_what_another_computer_left_stays_for_a_week(tmp_path: Path) -> None:

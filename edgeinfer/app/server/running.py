@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("edgeinfer.server")
 LOOK_S = 0.5
 """Seconds between two checks of the parent process, the server's idle time and idle models."""
+STOPPED_S = 5.0
+"""After a longer look the process was stopped (SIGSTOP) or the computer slept, which is no idleness of clients."""
 LAST_S = 3.0
 """Seconds for running requests to finish when the server shuts down."""
 SWITCH_S = 0.0005
@@ -172,7 +174,10 @@ async def _code(begin: asyncio.Task[int]) -> int:
 async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, tools: ServedTools | None = None) -> None:
     """Shut the server down with its parent or when it is idle, and close idle models; a call of a tool ends with it."""
     while True:
+        before_s = time.monotonic()
         await asyncio.sleep(LOOK_S)
+        if time.monotonic() - before_s > STOPPED_S:  # and what clients have sent meanwhile is not seen yet
+            pool.used_s = time.monotonic()
         if server.should_exit:
             pool.events.close()
             if tools is not None:

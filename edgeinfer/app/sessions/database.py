@@ -7,6 +7,7 @@ released migration step is never changed; add a new one instead. Knows no record
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import time
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgeinfer import temporary
 from edgeinfer.app.sessions.columns import decoded
 from edgeinfer.errors import SessionsFailed, SessionsUnwritable
 from edgeinfer.private_files import readable_folder
@@ -155,30 +157,17 @@ def give_back_space(connection: sqlite3.Connection) -> None:
             connection.execute("VACUUM")
 
 
-SAME_S = 2.0
-"""Tolerance for process start times: they are relative to boot time, which moves when the clock is adjusted."""
-
-
 def this_process() -> str:
     """Identifies this process by pid and start time, because pids are reused."""
-    import psutil  # slow to import, and needed only once something is written
-
-    process = psutil.Process()
-    return f"{process.pid}@{process.create_time():.2f}"
+    return f"{os.getpid()}@{temporary.start_time(os.getpid()):.2f}"
 
 
 def is_alive(writer: str | None) -> bool:
     """Whether the process identified by `writer` is still running; one that only its parent remembers is not."""
-    if writer is None:
-        return False
-    import psutil
-
-    number, _, started = writer.partition("@")
+    number, _, started = (writer or "").partition("@")
     try:
-        process = psutil.Process(int(number))
-        is_same = abs(process.create_time() - float(started)) < SAME_S
-        return is_same and bool(process.status() != psutil.STATUS_ZOMBIE)
-    except (psutil.Error, ValueError, OverflowError):
+        return temporary.is_alive(int(number), float(started))
+    except ValueError:
         return False
 
 
@@ -287,7 +276,18 @@ WHEN NOT EXISTS (SELECT 1 FROM message_sounds WHERE digest = old.digest) BEGIN
 END;
 """
 
-STEPS: tuple[str, ...] = (FIRST, ROUNDS, IMAGES, SOUNDS, BESIDE)
+TURNS = """
+ALTER TABLE sessions ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
+UPDATE sessions SET turn = (
+    SELECT earlier FROM (SELECT number AS of, row_number() OVER (ORDER BY changed_s, number) AS earlier FROM sessions)
+    WHERE of = sessions.number
+);
+DROP INDEX sessions_by_change;
+CREATE INDEX sessions_by_turn ON sessions (turn DESC) WHERE deleted_s IS NULL;
+"""
+"""The order of changes, which stays when the clock is set."""
+
+STEPS: tuple[str, ...] = (FIRST, ROUNDS, IMAGES, SOUNDS, BESIDE, TURNS)
 """SQL for the steps from version 0 to 1, from 1 to 2, …"""
 
 

@@ -53,6 +53,9 @@ from edgeinfer.errors import SessionsFailed
 TITLE_CHARACTERS = 60
 SESSION = "SELECT *, (SELECT count(*) FROM messages WHERE session = sessions.number) AS n_messages FROM sessions"
 
+NEXT_TURN = "(SELECT coalesce(max(turn), 0) + 1 FROM sessions)"
+"""The place of a change after all others."""
+
 MEDIA_OF_SESSION = """
 SELECT * FROM {kind} WHERE digest IN (
     SELECT digest FROM message_{kind} JOIN messages ON messages.number = message_{kind}.message WHERE session = ?
@@ -100,7 +103,7 @@ class SessionStore:
         with self._used() as connection:
             now = self._clock()
             found = connection.execute(
-                "INSERT INTO sessions (system, model, created_s, changed_s) VALUES (?, ?, ?, ?)",
+                f"INSERT INTO sessions (system, model, created_s, changed_s, turn) VALUES (?, ?, ?, ?, {NEXT_TURN})",
                 (_written(system), _written(model), now, now),
             )
             return self._session(connection, found.lastrowid or 0)
@@ -114,7 +117,7 @@ class SessionStore:
         """Sessions that are not deleted, most recently changed first."""
         with self._used() as connection:
             rows = connection.execute(
-                f"{SESSION} WHERE deleted_s IS NULL ORDER BY changed_s DESC, number DESC LIMIT ?", (limit,)
+                f"{SESSION} WHERE deleted_s IS NULL ORDER BY turn DESC, number DESC LIMIT ?", (limit,)
             )
             return tuple(map(session_of, rows))
 
@@ -183,7 +186,8 @@ class SessionStore:
         with self._used() as connection, transaction(connection):
             number = _insert(connection, message, writer)
             connection.execute(
-                "UPDATE sessions SET leaf = ?, changed_s = ?, model = coalesce(?, model) WHERE number = ?",
+                f"UPDATE sessions SET leaf = ?, changed_s = ?, turn = {NEXT_TURN}, model = coalesce(?, model) "
+                "WHERE number = ?",
                 (number, now, _written(model), session),
             )
             if role == "user":
@@ -202,7 +206,8 @@ class SessionStore:
         title = session.title or _first_title(messages)
         with self._used() as connection, transaction(connection):
             number = connection.execute(
-                "INSERT INTO sessions (named, system, model, created_s, changed_s) VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO sessions (named, system, model, created_s, changed_s, turn) "
+                f"VALUES (?, ?, ?, ?, ?, {NEXT_TURN})",
                 (
                     bool(session.title),
                     _written(session.system),
@@ -250,7 +255,8 @@ class SessionStore:
                 (_writable(text), state, figures_text(figures), beside_text(beside), message),
             )
             connection.execute(
-                "UPDATE sessions SET changed_s = ? WHERE number = (SELECT session FROM messages WHERE number = ?)",
+                f"UPDATE sessions SET changed_s = ?, turn = {NEXT_TURN} "
+                "WHERE number = (SELECT session FROM messages WHERE number = ?)",
                 (self._clock(), message),
             )
 

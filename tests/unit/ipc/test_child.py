@@ -6,15 +6,18 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from edgeinfer.errors import BadSetting
+from edgeinfer.ipc import child
 from edgeinfer.ipc.channel import Channel, error_of
 from edgeinfer.ipc.child import ChildDied, ChildProcess, ending
 
@@ -54,6 +57,8 @@ with connect() as channel, suppress(EOFError):
         if question.text == "inherits":
             channel.send(Reply(int(os.get_inheritable(channel.fileno()))))
             continue
+        if question.text == "slow":
+            time.sleep(0.3)
         if question.text == "sleep":
             time.sleep(600)
         channel.send(Question("?") if question.text == "nonsense" else Reply(len(question.body)))
@@ -137,6 +142,23 @@ def test_a_child_that_does_not_answer_is_ended(module: str) -> None:
         process.send(Question("sleep"))
         with pytest.raises(ChildDied, match="no answer within"):
             process.receive(Reply, 60, lambda: 0.1)
+
+
+def test_time_in_which_the_parent_was_stopped_is_no_silence_of_the_child(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s, looked = [0.0], [0]
+
+    def look() -> float:
+        looked[0] += 1
+        passed_s[0] += 50.0 * (looked[0] == 3)  # SIGSTOP and SIGCONT, to both
+        return 20.0
+
+    with closing(ChildProcess(module)) as process:
+        process.send(Question("slow"))
+        monkeypatch.setattr(child, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed_s[0]))
+        assert process.receive(Reply, 20.0, look) == Reply(0)
+    assert looked[0] > 3
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

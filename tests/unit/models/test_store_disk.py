@@ -131,6 +131,35 @@ def test_waiting_can_be_called_off(
     assert store.find("tiny").path.read_bytes() == data
 
 
+KILLED_PULL = """
+import os, signal, sys
+from pathlib import Path
+from edgeinfer.models.store import ModelStore
+replace = os.replace
+def replaced(before, after):
+    if str(after).endswith(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(before, after)
+os.replace = replaced
+ModelStore(Path(sys.argv[1])).pull(sys.argv[2])
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="processes are killed by a signal")
+@pytest.mark.parametrize("ending", [".gguf", ".json"])
+def test_a_pull_that_was_killed_where_names_are_given_goes_on(
+    server: FileServer, store: ModelStore, data: bytes, ending: str
+) -> None:
+    """The model's own file under its final name, and nothing that says whose it is, would bar the name for good."""
+    server.files["/tiny.gguf"] = Served(data)
+    url, environment = server.url("/tiny.gguf"), {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", KILLED_PULL, str(store.root), url, ending]
+    assert subprocess.run(command, env=environment, check=False).returncode == -9
+    assert [model.name for model in store.models() if model.place] == []
+    assert store.pull(url).path.read_bytes() == data
+    assert left_behind(store) == ["tiny.gguf", "tiny.json"]
+
+
 def test_a_lock_that_cannot_be_written_is_no_lock(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(record: object, file: object) -> None:
         raise OSError(28, "No space left on device")

@@ -20,6 +20,7 @@ from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import BadImage, SessionsFailed
 from edgeinfer.models.images.image import Image
 from tests.pictures import picture
+from tests.unit.app.sessions.earlier_versions import WITHOUT_TURNS
 
 
 @pytest.fixture
@@ -171,7 +172,9 @@ def test_an_older_database_is_migrated(store: SessionStore, tmp_path: Path) -> N
     with sqlite3.connect(store.path) as connection:
         tables = "message_images", "images", "message_sounds", "sounds"
         dropped = "".join(f"DROP TABLE {table};" for table in tables)
-        connection.executescript(f"{dropped} ALTER TABLE messages DROP COLUMN beside; PRAGMA user_version = 2")
+        connection.executescript(
+            f"{WITHOUT_TURNS} {dropped} ALTER TABLE messages DROP COLUMN beside; PRAGMA user_version = 2"
+        )
     with SessionStore(store.path) as opened:
         chat = Chat(opened, opened.sessions()[0])
         assert chat.branch[0].attachments == (Attachment("b.txt", "text"),)

@@ -23,6 +23,7 @@ from edgeinfer.models.images.image import Image
 from edgeinfer.models.sounds.sound import Sound
 from tests.pictures import picture
 from tests.sounds import SOUNDS, tone, wav
+from tests.unit.app.sessions.earlier_versions import WITHOUT_TURNS
 
 pytest.importorskip("miniaudio")
 TALK, SONG = wav(tone()), (SOUNDS / "chirp.mp3").read_bytes()
@@ -140,7 +141,7 @@ def test_an_older_database_is_migrated(store: SessionStore) -> None:
     store.close()
     with sqlite3.connect(store.path) as connection:
         dropped = "DROP TABLE message_sounds; DROP TABLE sounds; ALTER TABLE messages DROP COLUMN beside;"
-        connection.executescript(f"{dropped} PRAGMA user_version = 3")
+        connection.executescript(f"{WITHOUT_TURNS} {dropped} PRAGMA user_version = 3")
     with SessionStore(store.path) as opened:
         chat = Chat(opened, opened.sessions()[0])
         assert chat.branch[0].attachments[0].image is not None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgeinfer.app.sessions.database import STEPS, TURNS, open_database
 from edgeinfer.app.sessions.records import MARK_BEGIN, MARK_END, Attachment, Figures
 from edgeinfer.app.sessions.store import SessionStore, default_path, title_of
 from edgeinfer.errors import SessionsFailed
@@ -63,6 +65,34 @@ def test_everything_of_a_message_comes_back(store: SessionStore, tmp_path: Path,
             2,
         )
         assert session.model == "b"
+
+
+def test_chats_keep_their_order_where_the_clock_is_set(store: SessionStore, tmp_path: Path, clock: Clock) -> None:
+    first, second, third = (store.create(None, None).number for _ in range(3))
+    for number, now_s in ((first, 9000.0), (third, 20.0), (second, 4000.0), (first, 3000.0)):
+        clock.now_s = now_s
+        answer = store.add(number, None, "assistant", "", state="writing")
+        store.finish(answer.number, "x", "whole", None)
+    assert [session.number for session in store.sessions()] == [first, second, third]
+    assert store.sessions()[0].changed_s == 3000.0  # what is shown is by the clock
+    store.add_chat(store.session(second), store.messages(second))
+    with SessionStore(tmp_path / "chats.db", clock) as again:
+        assert [session.number for session in again.sessions()] == [third + 1, first, second, third]
+
+
+def test_chats_of_earlier_versions_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, before = tmp_path / "chats.db", STEPS[: STEPS.index(TURNS)]
+    monkeypatch.setattr("edgeinfer.app.sessions.database.STEPS", before)
+    with closing(open_database(path)) as connection:
+        for number, changed_s in ((1, 5.0), (2, 9.0), (3, 5.0), (4, 1.0)):
+            connection.execute(
+                "INSERT INTO sessions (number, created_s, changed_s) VALUES (?, 0, ?)", (number, changed_s)
+            )
+    monkeypatch.undo()
+    with SessionStore(path, lambda: 0.0) as store:
+        assert [session.number for session in store.sessions()] == [2, 3, 1, 4]
+        store.add(4, None, "user", "x")
+        assert [session.number for session in store.sessions()] == [4, 2, 3, 1]
 
 
 def test_only_the_user_may_read_the_file(store: SessionStore, tmp_path: Path) -> None:

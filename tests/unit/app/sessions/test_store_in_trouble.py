@@ -84,7 +84,7 @@ def test_the_writer_is_known_by_its_start_too() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no zombies")
 def test_a_writer_that_only_its_parent_remembers_is_dead() -> None:
-    code = "import psutil; own = psutil.Process(); print(f'{own.pid}@{own.create_time():.2f}', flush=True); input()"
+    code = "from edgeinfer.app.sessions.database import this_process; print(this_process(), flush=True); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     child = subprocess.Popen([sys.executable, "-c", code], **pipes)  # type: ignore[call-overload]
     writer = child.stdout.readline().strip()

@@ -13,6 +13,7 @@ from edgeinfer.app.sessions.exporting import export_chat
 from edgeinfer.app.sessions.importing import import_chat
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.sessions.written_beside import WrittenBeside, beside_of, beside_text
+from tests.unit.app.sessions.earlier_versions import WITHOUT_TURNS
 
 KEPT = WrittenBeside(4, 2, 2, "3 of 4 say --> 42")
 OTHER = WrittenBeside(4, 3, 2, "3 of 4 say --> 42", early=True)
@@ -106,7 +107,7 @@ def test_an_older_database_is_migrated(store: SessionStore) -> None:
     asked(store)
     store.close()
     with sqlite3.connect(store.path) as connection:
-        connection.executescript("ALTER TABLE messages DROP COLUMN beside; PRAGMA user_version = 4")
+        connection.executescript(f"{WITHOUT_TURNS} ALTER TABLE messages DROP COLUMN beside; PRAGMA user_version = 4")
     with SessionStore(store.path) as opened:
         chat = reopened(opened)
         assert [(each.text, each.beside) for each in chat.tree.messages] == [

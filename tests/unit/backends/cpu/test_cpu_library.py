@@ -22,10 +22,10 @@ from edgeinfer.jit import library as library_module
 from edgeinfer.jit.code import CompiledFunction
 from edgeinfer.jit.library import KernelLibrary, cache_folder
 from edgeinfer.jit.machine_code import object_code
-from edgeinfer.jit.processes import _groups, compile_apart
+from edgeinfer.jit.processes import _groups, _request, compile_apart
 from edgeinfer.offload import slot_records
 from edgeinfer.steps import no_progress
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 COMPILE = """
 import json, sys
@@ -126,6 +126,21 @@ def test_an_interrupted_compilation_leaves_no_process() -> None:
     (child,) = (process for process in psutil.Process().children() if "jit.processes" in " ".join(process.cmdline()))
     found.close()
     child.wait(timeout=30)
+
+
+COMPILES_FOR_LONG = """
+import time
+from edgeinfer.jit import machine_code, processes
+machine_code.object_code = lambda *_: time.sleep(600)
+processes.serve()
+"""
+
+
+def test_a_compiler_ends_with_its_parent_amid_a_kernel() -> None:
+    """The parent may have been killed, and a kernel may take half a minute."""
+    child = subprocess.Popen([sys.executable, "-c", COMPILES_FOR_LONG], stdin=subprocess.PIPE, text=True)
+    child.communicate(json.dumps(_request(catalogue.ADD)) + "\n", timeout=PATIENCE_S)
+    assert child.returncode == 0
 
 
 def score_of(pid: int) -> int:

@@ -1,0 +1,1 @@
+"""What is killed and stopped, a file each."""
