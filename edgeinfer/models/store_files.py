@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from edgeinfer.temporary import temporary_path
+from edgeinfer.temporary import put_in_place, temporary_path
 from edgeinfer.text_values import path_bytes, path_text, user_path
 
 FORMAT = 1
@@ -120,7 +120,7 @@ def _write(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(fresh, path)
+        put_in_place(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)
 

@@ -1,6 +1,6 @@
-"""edgeinfer on another system, as far as a Linux machine can play it: run as a program, with a system and words.
+"""edgeinfer on another system, as far as a Linux machine can play it: run as a program, with a system and code.
 
-`python -m tests.platforms.foreign_system win32 import` imports all of edgeinfer; `… win32 -- run MODEL` is the command.
+`python -m tests.platforms.foreign_system win32 CODE WORD…` runs code of Python there; "linux" changes nothing.
 In edgeinfer's own modules `sys.platform` and `os.name` are the other system's, and what its Python lacks is missing:
 modules, functions and constants, by typeshed, the record of them that mypy brings. /proc and /sys are not there. Calls
 of the system itself answer with what is recorded in `recorded_systems`. Under "win32" a file that is open, or mapped,
@@ -194,8 +194,8 @@ def _asked_by_own() -> bool:
     frame = sys._getframe(2)
     while frame is not None:
         root = str(frame.f_globals.get("__name__", "")).split(".")[0]
-        if root == PACKAGE:
-            return True
+        if root == PACKAGE or frame.f_code is open_files.__code__:
+            return root == PACKAGE
         if root not in ("pathlib", "io", "os", "glob", "tests", "genericpath", "posixpath"):
             return False
         frame = frame.f_back  # type: ignore[assignment]
@@ -247,15 +247,15 @@ def import_all() -> int:
     return count
 
 
-def main(platform: str, words: list[str]) -> None:
-    """Become the system, then do what the words say."""
-    become(platform)
-    if words == ["import"]:
-        print(import_all())
-        return
-    sys.argv = [PACKAGE, *words[1:]]
-    importlib.import_module("edgeinfer.app.cli").main(words[1:])
+def main(platform: str, code: str) -> None:
+    """Become the system, then run the code; further words are in `sys.argv`."""
+    if platform != "linux":
+        become(platform)
+    exec(compile(code, "code", "exec"), {"__name__": "code"})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    sys.argv = ["code", *sys.argv[1:]]
+    from tests.platforms import foreign_system  # not as __main__: what the code imports is the same module
+
+    foreign_system.main(sys.argv[1], sys.argv[2])

@@ -4,7 +4,7 @@ In: nothing. Out: by `sys.platform`, the values of names in modules of Python th
 modules that only that system has. A Mac here has an Intel CPU, a Windows machine an x86-64 one, as what is compiled
 really runs.
 
-- `platform`: what a MacBook Pro 16" of 2019 and a PC with Windows 11 return (docs.python.org/3/library/platform.html).
+- `platform`: what a MacBook Air of 2017 and a PC with Windows 11 return (docs.python.org/3/library/platform.html).
 - sysctl: names and values as `sysctl hw` prints them on that MacBook (Apple, "Determining system capabilities").
 - GetLogicalProcessorInformationEx fails with no buffer and says how much it needs, then fills it (Microsoft Learn,
   sysinfoapi.h); its structures are those of winnt.h.
@@ -25,12 +25,12 @@ import psutil
 from tests.platforms.windows_structures import CACHE, CORE, NODE, PACKAGE, record
 
 F_NOCACHE = 48
-MACBOOK_I7: Mapping[str, int] = {
-    "hw.physicalcpu": 6,
-    "hw.logicalcpu": 12,
+MACBOOK_AIR: Mapping[str, int] = {
+    "hw.physicalcpu": 2,
+    "hw.logicalcpu": 4,
     "hw.l2cachesize": 262144,
-    "hw.l3cachesize": 12582912,
-    "hw.cpufrequency_max": 2600000000,
+    "hw.l3cachesize": 3145728,
+    "hw.cpufrequency_max": 1800000000,
 }
 TWO_CORES = b"".join(
     [
@@ -59,7 +59,7 @@ class MacLibrary:
 
     def sysctlbyname(self, name: bytes, buffer: Any, size: Any, new: None, new_size: object) -> int:
         """Fill the buffer with an int of 4 or 8 bytes, -1 for names that are not known."""
-        value = MACBOOK_I7.get(name.decode())
+        value = MACBOOK_AIR.get(name.decode())
         if value is None:
             return -1
         data = value.to_bytes(8 if value >> 31 else 4, "little")
@@ -117,6 +117,7 @@ SYSTEMS: Mapping[str, Facts] = {
                 "machine": lambda: "AMD64",
                 "processor": lambda: "Intel64 Family 6 Model 170 Stepping 4, GenuineIntel",
             },
+            "os": {"cpu_count": lambda: 2},
             "ctypes": {
                 "CDLL": no_library,
                 "WinDLL": lambda name, **_: Kernel32(),
@@ -134,6 +135,7 @@ SYSTEMS: Mapping[str, Facts] = {
                 "machine": lambda: "x86_64",
                 "processor": lambda: "i386",
             },
+            "os": {"cpu_count": lambda: 4},
             "ctypes": {"CDLL": lambda name, **_: MacLibrary() if name is None else ctypes.CDLL(name)},
             "fcntl": {"F_NOCACHE": F_NOCACHE, "fcntl": lambda descriptor, command, value=0: 0},
         }

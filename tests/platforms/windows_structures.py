@@ -74,5 +74,3 @@ def record(relationship, *, cpus, level=0, n_bytes=0, kind=0, efficiency_class=0
         made.Body.NumaNode.NodeNumber = node
         masks(cpus, made.Body.NumaNode, "GroupCount", "GroupMasks")
     return bytes(made)
-
-
