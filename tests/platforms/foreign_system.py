@@ -134,7 +134,7 @@ def become(platform: str) -> None:
                 return foreign[first]
             if name in facts.modules:
                 return facts.modules[name]
-            if name in sys.stdlib_module_names and _has_stub(name) and is_missing(name, platform):
+            if name in sys.stdlib_module_names and has_stub(name) and is_missing(name, platform):
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real_import(name, globals, locals, fromlist, level)
 
@@ -160,7 +160,8 @@ def _is_own(globals: dict[str, Any] | None) -> bool:
 
 
 @cache
-def _has_stub(name: str) -> bool:
+def has_stub(name: str) -> bool:
+    """Whether typeshed knows a module of that name."""
     try:
         stub_names(name, "linux")
     except (StopIteration, RuntimeError):
