@@ -68,7 +68,7 @@ MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xf
 ENTER = """
 set -eu
 mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
-printf '%s' ':arm64:M::{magic}:{mask}:{emulator}:F' > /proc/sys/fs/binfmt_misc/register
+printf '%s' ':arm64:M::{magic}:{mask}:'{emulator}':F' > /proc/sys/fs/binfmt_misc/register
 for name in proc sys dev; do mount --rbind /$name {root}/$name; done
 mount --bind {repository} {root}/repository
 mount --bind {models} {root}/models

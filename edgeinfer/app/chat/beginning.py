@@ -102,7 +102,7 @@ def _set(mode: Mode) -> None:
     import termios
 
     try:
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, mode)  # type: ignore[arg-type]
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, mode)  # type: ignore[arg-type, unused-ignore]
     except (OSError, ValueError, termios.error):  # the terminal is gone
         return
 

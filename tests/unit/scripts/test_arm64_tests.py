@@ -29,7 +29,7 @@ def test_what_was_made_is_made_again_only_for_other_contents(tmp_path: Path) -> 
 
 
 def test_the_command_survives_quoting(tmp_path: Path) -> None:
-    """Folders with spaces and commands with quotes; `mount` and what runs in the system are replaced by echo."""
+    """Folders with spaces and commands with quotes; `mount` and what runs in the system are only printed."""
     system = ArmSystem(tmp_path / "a folder")
     said = "python3 -c 'print(\"it is $HOME\")'"
     *unshare, script = system.command("max", tmp_path, said)

@@ -13,7 +13,6 @@ import errno
 import mmap
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +46,6 @@ class KVFile:
 
     def __init__(self, n_bytes: int, ram_bytes: int) -> None:
         """`ram_bytes`: what may be in memory. Raises BadSetting and DoesNotFit where there is no such file."""
-        assert sys.platform == "linux"
         self.n_bytes = -(-n_bytes // PAGE_BYTES) * PAGE_BYTES
         self._most, self._n_in = max(1, ram_bytes // PAGE_BYTES), 0
         self._descriptor = reserved_file(self.n_bytes)
@@ -70,7 +68,6 @@ class KVFile:
         `in_turn`: all pages are used one after the other, again and again, so those used last leave first. Raises
         DeviceFailed if the disk fails.
         """
-        assert sys.platform == "linux"
         with self._lock:
             self._clock += 1
             if len(ahead) and len(pages) + len(ahead) <= self._most * (LOW_SHARE - 1) // LOW_SHARE:
@@ -111,7 +108,6 @@ class KVFile:
 
     def _release(self, runs: list[tuple[int, int]]) -> None:
         """Write runs of pages to the file where they have changed, and drop them from memory."""
-        assert sys.platform == "linux"
         places = [(first * PAGE_BYTES, (stop - first) * PAGE_BYTES) for first, stop in runs]
         for flags in (WRITE, WRITE_AND_WAIT):
             for start, n_bytes in places:
@@ -135,7 +131,6 @@ def _runs(numbers: Numbers) -> Iterator[tuple[int, int]]:
 
 def reserved_file(n_bytes: int) -> int:
     """The descriptor of a new unlinked file, private to this user, whose space is taken. Raises as `KVFile`."""
-    assert sys.platform == "linux"
     folder = kv_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
