@@ -33,7 +33,7 @@ EMULATOR = "usr/bin/qemu-aarch64"
 """Linked statically since Debian 13."""
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 FOR_TESTS = (
-    "pytest",
+    "pytest<9",
     "pytest-asyncio",
     "hypothesis",
     "filelock",

@@ -4,8 +4,8 @@ In: nothing. Out: by `sys.platform`, the values of names in modules of Python th
 modules that only that system has. A Mac here has an Intel CPU, a Windows machine an x86-64 one, as what is compiled
 really runs.
 
-- `platform`: what a MacBook Air of 2017 and a PC with Windows 11 return (docs.python.org/3/library/platform.html).
-- sysctl: names and values as `sysctl hw` prints them on that MacBook (Apple, "Determining system capabilities").
+- `platform`: words in the form that a MacBook Air of 2017 and a PC with Windows 11 return (docs.python.org, platform).
+- sysctl: Apple's names ("Determining system capabilities"), with the sizes of that MacBook's CPU, Intel's i5-5350U.
 - GetLogicalProcessorInformationEx fails with no buffer and says how much it needs, then fills it (Microsoft Learn,
   sysinfoapi.h); its structures are those of winnt.h.
 - `ctypes.CDLL(None)` is a TypeError on Windows, as LoadLibraryW needs a name.
@@ -15,6 +15,8 @@ really runs.
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -106,6 +108,23 @@ class WindowsProcess(psutil.Process):
         return types.SimpleNamespace(rss=own.rss, vms=own.vms, wset=own.rss, peak_wset=own.rss)
 
 
+class WindowsProgram(subprocess.Popen[Any]):
+    """`subprocess.Popen` on Windows: handles are passed on by `startupinfo`, and `pass_fds` is refused."""
+
+    def __init__(self, *arguments: Any, startupinfo: StartupInfo | None = None, **options: Any) -> None:
+        if "pass_fds" in options or "preexec_fn" in options:
+            raise ValueError("not supported on Windows platforms")
+        handles = () if startupinfo is None else tuple(startupinfo.lpAttributeList["handle_list"])
+        super().__init__(*arguments, pass_fds=handles, **options)
+
+
+class StartupInfo:
+    """`subprocess.STARTUPINFO` (docs.python.org/3/library/subprocess.html#windows-popen-helpers)."""
+
+    def __init__(self, *, lpAttributeList: Mapping[str, list[int]]) -> None:
+        self.lpAttributeList = lpAttributeList
+
+
 MSVCRT = types.ModuleType("msvcrt")
 vars(MSVCRT).update(kbhit=lambda: False, getwch=lambda: "", get_osfhandle=lambda number: number)
 SYSTEMS: Mapping[str, Facts] = {
@@ -117,7 +136,8 @@ SYSTEMS: Mapping[str, Facts] = {
                 "machine": lambda: "AMD64",
                 "processor": lambda: "Intel64 Family 6 Model 170 Stepping 4, GenuineIntel",
             },
-            "os": {"cpu_count": lambda: 2},
+            "os": {"cpu_count": lambda: 2, "set_handle_inheritable": os.set_inheritable},
+            "subprocess": {"Popen": WindowsProgram, "STARTUPINFO": StartupInfo},
             "ctypes": {
                 "CDLL": no_library,
                 "WinDLL": lambda name, **_: Kernel32(),
