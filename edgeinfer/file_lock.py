@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from edgeinfer.errors import DownloadFailed
-from edgeinfer.temporary import is_alive, start_time, temporary_path
+from edgeinfer.temporary import is_alive, put_in_place, remove_file, start_time, temporary_path
 
 SUFFIX = ".lock"
 WRITING_S = 5.0  # a lock file younger than this that cannot be read is still being written
@@ -72,7 +72,7 @@ class FileLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._path.unlink(missing_ok=True)
+        remove_file(self._path)  # another process may be reading who holds it
 
     def _remove_stale(self) -> None:
         """Remove the lock if its owner is gone; raise LockHeld otherwise."""
@@ -94,7 +94,7 @@ class FileLock:
             )
         aside = temporary_path(self._path)
         try:
-            os.replace(self._path, aside)
+            put_in_place(self._path, aside)
         except FileNotFoundError:
             return
         if aside.read_bytes() != content:  # another process took it over between our check and our rename: hand it back

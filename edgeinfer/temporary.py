@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from edgeinfer.private_files import readable_folder
 SLACK_S = 5.0
 """Difference between two start times of one process: some are rounded, and some systems derive them from the clock."""
 ABANDONED_S = 7 * 86400.0  # after this a file of another computer, whose processes cannot be checked, is abandoned
+PATIENCE_S, LOOK_S = 2.0, 0.02
+"""How long, and how often, a change is tried that Windows refuses because a file is open."""
 NAME_CAP = 100  # characters of the original file name that are kept in the temporary name
 OWNED = re.compile(r"\.tmp-(?P<host>[0-9a-f]{8})-(?P<pid>\d{1,10})-(?P<started>\d{1,12})-\w+$")
 
@@ -46,6 +49,30 @@ def temporary_folder(name: str, parent: Path | str | None = None) -> tempfile.Te
     parent = tempfile.gettempdir() if parent is None else parent
     remove_leftovers(Path(parent))
     return tempfile.TemporaryDirectory(dir=parent, prefix=f"{name[:NAME_CAP]}{_mark()}", ignore_cleanup_errors=True)
+
+
+def put_in_place(fresh: Path | str, path: Path | str) -> None:
+    """Rename a complete file over `path`. Raises OSError.
+
+    Windows refuses that while another process reads the old file, or a virus scanner the new one: it is tried again.
+    """
+    _insist(lambda: os.replace(fresh, path))
+
+
+def remove_file(path: Path) -> None:
+    """Delete a file if it is there, tried again in the same way. Raises OSError."""
+    _insist(lambda: path.unlink(missing_ok=True))
+
+
+def _insist(change: Callable[[], None]) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return change()
+        except PermissionError:
+            if sys.platform != "win32" or time.monotonic() > ends:
+                raise
+        time.sleep(LOOK_S)
 
 
 def remove_leftovers(folder: Path) -> int:
@@ -156,7 +183,7 @@ def write_whole(path: Path, text: str) -> bool:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
-            os.replace(name, path)
+            put_in_place(name, path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise

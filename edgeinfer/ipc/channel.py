@@ -8,13 +8,18 @@ both sides.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import fields
-from multiprocessing.connection import Connection
 from typing import Any, Self, TypeVar
 
 from edgeinfer import errors
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.ipc.records import read_as, to_json
+
+if sys.platform == "win32":
+    from multiprocessing.connection import PipeConnection as Connection
+else:
+    from multiprocessing.connection import Connection
 
 T = TypeVar("T")
 BODY = "body"

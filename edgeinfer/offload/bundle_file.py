@@ -241,6 +241,7 @@ def open_source(path: Path, direct: bool) -> DiskSource:
         import fcntl
 
         source = DiskSource(path, is_direct=True)
+        assert source.descriptor is not None
         fcntl.fcntl(source.descriptor, fcntl.F_NOCACHE, 1)
         return source
     if sys.platform == "linux":

@@ -75,12 +75,14 @@ def typed_ahead() -> Iterator[TypedAhead]:
 
 
 def _begin() -> TypedAhead:
-    try:
-        import termios
+    if sys.platform == "win32":  # there is no module termios
+        return TypedAhead()
+    import termios
 
+    try:
         fd = sys.stdin.fileno()
         mode = termios.tcgetattr(fd)
-    except (ImportError, OSError, ValueError, termios.error):  # Windows, or no terminal
+    except (OSError, ValueError, termios.error):  # no terminal
         return TypedAhead()
     plain = [*mode[:6], list(mode[6])]
     plain[0] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)
@@ -95,10 +97,12 @@ def _begin() -> TypedAhead:
 
 
 def _set(mode: Mode) -> None:
+    if sys.platform == "win32":
+        return
     import termios
 
     try:
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, mode)  # type: ignore[arg-type]
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, mode)  # type: ignore[arg-type, unused-ignore]
     except (OSError, ValueError, termios.error):  # the terminal is gone
         return
 

@@ -131,6 +131,8 @@ class PartsFile:
         self._source = DiskSource(path)
         self._direct: DiskSource | None = None
         self._opening = threading.Lock()
+        self.is_unwanted = False
+        """The file is to be deleted: Windows does that to no file that is open, so `close` does it there."""
         try:
             self.names, self._sizes, self._sums, self._places = self._opened()
         except (EdgeInferError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -151,6 +153,9 @@ class PartsFile:
         self._source.close()
         if self._direct is not None:
             self._direct.close()
+        if self.is_unwanted and sys.platform == "win32":
+            with suppress(OSError):
+                os.unlink(self.path)
 
     def size(self, number: int) -> int:
         """Bytes of a part."""
@@ -164,6 +169,7 @@ class PartsFile:
             self._read_direct(room, place)
         part = room[:size]
         if checksum(part) != self._sums[number]:
+            self.is_unwanted = True
             raise DamagedFile(self.path)
         return part
 
@@ -182,6 +188,7 @@ class PartsFile:
         while done < len(room):
             count = source.read_into(room[done:], place + done)
             if not count:
+                self.is_unwanted = True
                 raise DamagedFile(self.path)
             done += count
 

@@ -92,6 +92,7 @@ class PrefixStore:
             found.files.append(file)
             n_same = _n_same(file.names, keys[len(found) :])
             if not n_same or any(file.size(number) != self._page_bytes for number in range(len(file.names))):
+                file.is_unwanted = True
                 delete(file.path)
                 break
             found.pages += [(file, number) for number in range(n_same)]

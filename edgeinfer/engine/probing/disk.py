@@ -20,6 +20,7 @@ import numpy as np
 
 from edgeinfer.jit.memory import HUGE, aligned
 from edgeinfer.private_files import readable_folder
+from edgeinfer.offload.bundle_file import PositionedFile
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.temporary import temporary_folder
 
@@ -107,10 +108,10 @@ def _rate(path: Path, n_bytes: int, size: int, depth: int) -> float:
 
     def read(number: int) -> None:
         draw, places, memory = np.random.default_rng(number), max(1, n_bytes // size), room[number].data
-        with _DirectFile(path) as descriptor:
+        with _DirectFile(path) as file:
             while True:
                 for offset in (draw.integers(0, places, max(1, AT_ONCE_BYTES // size)) * size).tolist():
-                    counts[number] += os.preadv(descriptor.number, [memory], offset)
+                    counts[number] += file.read_into(memory, offset)
                     if time.perf_counter() - started >= WINDOW_S:
                         return
 
@@ -122,18 +123,18 @@ def _rate(path: Path, n_bytes: int, size: int, depth: int) -> float:
     return max(1.0, sum(counts) / (time.perf_counter() - started))
 
 
-class _DirectFile:
+class _DirectFile(PositionedFile):
     """A file opened for reads that bypass the system's cache."""
 
     def __init__(self, path: Path) -> None:
-        self.number = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
+        super().__init__(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
         if sys.platform == "darwin":
             import fcntl
 
-            fcntl.fcntl(self.number, fcntl.F_NOCACHE, 1)
+            fcntl.fcntl(self.descriptor, fcntl.F_NOCACHE, 1)
 
     def __enter__(self) -> _DirectFile:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        os.close(self.number)
+        self.close()

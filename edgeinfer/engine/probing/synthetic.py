@@ -61,7 +61,10 @@ class ModelShape:
 def synthetic_model(shape: ModelShape, form: str, seed: int | None = None) -> Model:
     """A model whose matrices all have the format called `form`: zeros, or all different if there is a seed."""
     header, n_bytes = _encoded(shape, next(kind for kind in GGML_TYPES.values() if kind.name == form))
-    mapping = mmap.mmap(-1, n_bytes) if sys.platform == "win32" else mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE)
+    if sys.platform == "win32":
+        mapping = mmap.mmap(-1, n_bytes)
+    else:
+        mapping = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE)
     mapping[: len(header)] = header
     if seed is not None:
         _fill(mapping, -(-len(header) // ALIGNMENT) * ALIGNMENT, seed)

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
@@ -168,7 +168,7 @@ class SwappedSequence:
     tokens: tuple[int, ...]
     n_exact: int
     state: bytes | None
-    file: BinaryIO | None
+    file: IO[bytes] | None
     n_bytes: int
 
 
@@ -258,7 +258,7 @@ class SwapSpace:
         if self.ram_bytes + len(state) <= self._most_ram_bytes:
             self.counts.in_ram += 1
             return SwappedSequence(tokens, n_exact, state, None, len(state))
-        file: BinaryIO | None = None
+        file: IO[bytes] | None = None
         try:
             file = tempfile.TemporaryFile(dir=self._folder())  # noqa: SIM115  # it stays open
             file.write(state)

@@ -9,7 +9,6 @@ by our own downloader, which can resume, and handed to the client as blobs of it
 from __future__ import annotations
 
 import inspect
-import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from edgeinfer.models.hub_client import client, hub_api, progress_bar_class, rea
 from edgeinfer.models.projector_choice import projector_in
 from edgeinfer.models.repository_files import PREFERRED_QUANTS, choose_files, in_order, models_among
 from edgeinfer.models.sources.path import names_repository
+from edgeinfer.temporary import put_in_place
 
 PREFIX = "hf:"
 PAGE = re.compile(
@@ -132,7 +132,7 @@ class HubSource:
         pull.parted(path)
         with DownloadPart(path, remote, sha256) as part:
             receive(remote, part, pull.policy, pull.progress, expected_sha256=sha256, besides_bytes=later_bytes)
-            os.replace(part.finish(), blobs / sha256)
+            put_in_place(part.finish(), blobs / sha256)
 
     def _approve(self, api: Any, locations: dict[str, str], projector: str | None, n_bytes: int, pull: Pull) -> None:
         """Fetch the headers of the first file and of the projector, and ask for approval. `locations`: by file."""

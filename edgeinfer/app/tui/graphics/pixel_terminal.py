@@ -107,7 +107,9 @@ def _answers(source: int, patience_s: float) -> bytes:
 
 def window_cell(file: int) -> tuple[int, int] | None:
     """Width and height of a cell by the window's size; None where that is not told in pixels. Raises OSError."""
-    import fcntl  # POSIX
+    if sys.platform == "win32":  # consoles tell no pixels
+        return None
+    import fcntl
     import termios
 
     rows, columns, width, height = struct.unpack("HHHH", fcntl.ioctl(file, termios.TIOCGWINSZ, bytes(8)))

@@ -42,6 +42,7 @@ from edgeinfer.offload.bundle import Bundle
 from edgeinfer.offload.bundle_file import PositionedFile, part_path
 from edgeinfer.private_files import readable_folder
 from edgeinfer.steps import Progress
+from edgeinfer.temporary import put_in_place
 from edgeinfer.text_values import size_text
 
 
@@ -116,7 +117,7 @@ class PartFile:
         self._file.write(memoryview(header_of(self._identity, self._stamp, checksums)), 0)
         self._file.sync()
         self.close()
-        os.replace(self.path, self._target)
+        put_in_place(self.path, self._target)
         _sync_folder(self._target.parent)
 
     def drop(self) -> None:
