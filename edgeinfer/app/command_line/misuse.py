@@ -54,6 +54,11 @@ def flag_bytes(text: str) -> int:
         return size_in_bytes(text, 0)
 
 
+ADDRESS_FLAG, AUTO_ADDRESS = "--ray", "auto"
+"""The option whose address may be left out, and what stands for it then."""
+_ADDRESS = re.compile(r"auto|local|ray://.*|\[?[\w.:-]+\]?:\d{1,5}")
+
+
 class CommandGroup(TyperGroup):
     """A group of commands. For an unknown name, the error suggests the nearest one."""
 
@@ -82,7 +87,17 @@ class Line(TyperCommand):
     """A command. For an unknown option, the error suggests the nearest one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        return parsed(super().parse_args, self, ctx, args)
+        return parsed(super().parse_args, self, ctx, with_addresses(args))
+
+
+def with_addresses(args: list[str]) -> list[str]:
+    """Words of a command line in which ADDRESS_FLAG has an address: AUTO_ADDRESS if none follows."""
+    found: list[str] = []
+    for word, following in zip(args, [*args[1:], ""], strict=True):
+        if word == "--":
+            return [*found, *args[len(found) :]]
+        found.append(f"{word}={AUTO_ADDRESS}" if word == ADDRESS_FLAG and not _ADDRESS.fullmatch(following) else word)
+    return found
 
 
 def parsed(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:

@@ -60,7 +60,7 @@ class ModelShape:
 
 def synthetic_model(shape: ModelShape, form: str, seed: int | None = None) -> Model:
     """A model whose matrices all have the format called `form`: zeros, or all different if there is a seed."""
-    header, n_bytes = _encoded(shape, next(kind for kind in GGML_TYPES.values() if kind.name == form))
+    header, n_bytes = synthetic_header(shape, form)
     mapping = mmap.mmap(-1, n_bytes) if sys.platform == "win32" else mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE)
     mapping[: len(header)] = header
     if seed is not None:
@@ -81,8 +81,9 @@ def _fill(mapping: mmap.mmap, first: int, seed: int) -> None:
         part[:] = np.frombuffer(draw.bytes(len(part)), np.uint8) & 0x0F | 0x20
 
 
-def _encoded(shape: ModelShape, kind: GGMLType) -> tuple[bytes, int]:
+def synthetic_header(shape: ModelShape, form: str) -> tuple[bytes, int]:
     """The header of the file, and the file's size."""
+    kind = next(kind for kind in GGML_TYPES.values() if kind.name == form)
     numbers = {
         "embedding_length": shape.width,
         "feed_forward_length": shape.ffn_width,

@@ -1,0 +1,214 @@
+"""A batch on a Ray cluster: lines go to the nodes in small blocks, and each answer is written once, by its index.
+
+In: entries without an answer, settings. Out: lines of JSON, as they come. Ray Data keeps an actor per node, which holds the
+model; what a node that ends had not answered is given to others, in the same round or in the next one, so no line is
+lost, and a line that comes twice is left out. A node that joins gets an actor.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from edgeinfer.app.batch_files import BatchEntry, digest
+from edgeinfer.app.cluster.answering import ENTRY, FAILED, INDEX, LINE, NODE, AnsweringNode, NodeOrder
+from edgeinfer.app.cluster.nodes import ClusterNode, ComputedModel, nodes_of, on_node, reference_of, survey
+from edgeinfer.app.cluster.sendable import main_form, settings_for_nodes, with_media
+from edgeinfer.app.cluster.weights import PieceSource, SentModel
+from edgeinfer.errors import EdgeInferError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from edgeinfer.models.store import LocalModel
+    from edgeinfer.settings import Settings
+
+MOST_BLOCKS = 20_000
+"""Blocks of a round: up to so many lines, each is a block of its own."""
+MOST_NODES = 10_000
+ROUNDS_WITHOUT_ANSWER = 2
+"""So many rounds in a row may give no answer, as when nodes end; then the batch does."""
+LOGGERS = ("ray", "ray.data", "ray.train", "ray.tune")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBatch:
+    """What a batch is answered with. `parallel`: lines at a time on each node; `lets_in`: nodes with other bits too."""
+
+    settings: Settings
+    parallel: int
+    n_replicas: int | None = None
+    lets_in: bool = False
+
+
+@dataclass(slots=True)
+class ClusterCounts:
+    """What a batch did: nodes that answer, rounds, lines that came twice, and notes for people."""
+
+    n_nodes: int = 0
+    n_rounds: int = 0
+    n_doubled: int = 0
+    n_sent_pieces: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+class ClusterAnswers:
+    """Iterate over it for the lines of entries, as they come: records as `batch_files.record` makes them."""
+
+    def __init__(self, ray: ModuleType, model: LocalModel, entries: Sequence[BatchEntry], batch: ClusterBatch) -> None:
+        """Raises BadSetting for settings that need files or devices of one computer."""
+        self.counts = ClusterCounts()
+        self._ray, self._entries, self._batch = ray, {entry.index: entry for entry in entries}, batch
+        self._settings, beside = settings_for_nodes(batch.settings, model, entries)
+        self._sent = SentModel.of(model, beside)
+        self._compared = ComputedModel(self._settings.load.device, main_form(model.path), self._settings.load.kv)
+
+    def __iter__(self) -> Iterator[Mapping[str, object]]:
+        left, n_empty = dict(self._entries), 0
+        source = self._source()
+        while left and n_empty < ROUNDS_WITHOUT_ANSWER:
+            order, fleet = self._order()
+            n_before = len(left)
+            for index, line in self._round(list(left.values()), order, fleet, source):
+                entry = left.pop(index, None)
+                if entry is None:
+                    self.counts.n_doubled += 1
+                    continue
+                yield {**line, "digest": digest(entry)}  # of the line as it was given, before files were read
+            self.counts.n_rounds += 1
+            n_empty = n_empty + 1 if len(left) == n_before else 0
+        if left:
+            raise EdgeInferError(
+                f"{len(left)} of {len(self._entries)} prompts have no answer: no node of the cluster answers any more; run "
+                "the batch again when it does"
+            )
+
+    def _source(self) -> Any:
+        """The actor that sends the model's files, on this computer."""
+        ray = self._ray
+        here = on_node(ray.get_runtime_context().get_node_id())
+        return ray.remote(PieceSource).options(num_cpus=0, scheduling_strategy=here).remote(self._sent.files)
+
+    def _order(self) -> tuple[NodeOrder, Fleet]:
+        """Survey the nodes, and tell which of them answer. Raises EdgeInferError if none can."""
+        nodes = nodes_of(self._ray)
+        found = survey(self._ray, nodes, self._compared)
+        reference = reference_of(nodes, found)
+        able = []
+        for node in nodes:
+            bits = found[node.id]
+            if isinstance(bits, str):
+                self._note(f"{node.told} does not answer: {bits}")
+            elif bits.decisive == reference.decisive or self._batch.lets_in:
+                able.append(node)
+            else:
+                self._note(
+                    f"{node.told} computes other bits, and is left out: {bits.told}, not {reference.told}; --other-bits "
+                    "lets it answer"
+                )
+        batch = self._batch
+        order = NodeOrder(
+            self._settings, self._sent, batch.parallel, batch.n_replicas, self._compared, reference, batch.lets_in
+        )
+        self.counts.n_nodes = max(self.counts.n_nodes, len(able))
+        known = {node.id for node in nodes}
+        return order, Fleet(self._ray, able, frozenset(known - {node.id for node in able}))
+
+    def _note(self, text: str) -> None:
+        if text not in self.counts.notes:
+            self.counts.notes.append(text)
+
+    def _round(
+        self, entries: Sequence[BatchEntry], order: NodeOrder, fleet: Fleet, source: Any
+    ) -> Iterator[tuple[int, dict[str, object]]]:
+        """Let the nodes answer entries once; what is lost with a node does not come."""
+        with quiet_data(), fleet_context(self._ray):
+            for rows in answered_rows(self._ray, entries, order, fleet, source):
+                for index, line, node, failed in zip(rows[INDEX], rows[LINE], rows[NODE], rows[FAILED], strict=True):
+                    if failed:
+                        raise EdgeInferError(str(failed).partition(": ")[2] or str(failed))
+                    if not line:
+                        self._note(f"a node that joined computes other bits, and is left out: {node}")
+                        continue
+                    more = {"computed_by": str(node)} if node else {}
+                    yield int(index), {**json.loads(line), **more}
+
+
+class Fleet:
+    """Which node the next actor is for. Called by Ray Data for each actor that it makes."""
+
+    def __init__(self, ray: ModuleType, able: Sequence[ClusterNode], excluded: frozenset[str]) -> None:
+        self._ray, self._excluded = ray, excluded
+        self.nodes, self._given = list(able), 0
+
+    @property
+    def least_cpus(self) -> int:
+        """CPUs of the smallest node."""
+        return min(node.n_cpus for node in self.nodes)
+
+    def __call__(self) -> dict[str, Any]:
+        """Ray's options for the next actor: a node of its own with all of its CPUs."""
+        if self._given >= len(self.nodes):
+            known = {node.id for node in self.nodes} | self._excluded
+            self.nodes += [node for node in nodes_of(self._ray) if node.id not in known]
+        node = self.nodes[min(self._given, len(self.nodes) - 1)]
+        self._given += 1
+        return {"num_cpus": node.n_cpus, "scheduling_strategy": on_node(node.id)}
+
+
+def answered_rows(
+    ray: ModuleType, entries: Sequence[BatchEntry], order: NodeOrder, fleet: Fleet, source: Any
+) -> Iterator[Mapping[str, Any]]:
+    """Columns of answers from Ray Data, block by block."""
+    from ray.data import ActorPoolStrategy
+
+    rows = [{INDEX: entry.index, ENTRY: pickle.dumps(with_media(entry))} for entry in entries]
+    n_blocks = min(len(rows), MOST_BLOCKS)
+    most = -(-len(rows) // n_blocks)
+    at_once = -(-order.parallel // most) + (most > 1)
+    dataset = ray.data.from_items(rows, override_num_blocks=n_blocks).map_batches(
+        AnsweringNode,
+        fn_constructor_args=(order, source),
+        compute=ActorPoolStrategy(
+            min_size=min(len(fleet.nodes), n_blocks), max_size=MOST_NODES, max_tasks_in_flight_per_actor=2 * at_once
+        ),
+        batch_size=None,
+        num_cpus=fleet.least_cpus,
+        max_concurrency=at_once,
+        ray_remote_args_fn=fleet,
+    )
+    yield from dataset.iter_batches(batch_size=None, prefetch_batches=0, batch_format="numpy")
+
+
+@contextmanager
+def fleet_context(ray: ModuleType) -> Iterator[None]:
+    """Ray Data's settings for a round: a block that is lost with its node is not an error."""
+    context = ray.data.DataContext.get_current()
+    before = context.max_errored_blocks
+    context.max_errored_blocks = -1
+    context.enable_progress_bars = context.print_on_execution_start = False
+    try:
+        yield
+    finally:
+        context.max_errored_blocks = before
+
+
+@contextmanager
+def quiet_data() -> Iterator[None]:
+    """Ray Data says nothing on standard error meanwhile."""
+    before = {name: logging.getLogger(name).level for name in LOGGERS}
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of parameters that Ray is going to rename
+            yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
