@@ -33,9 +33,9 @@ HANDED_BACK_S = 2.0
 """How long a node that may not answer keeps a block, so that others get most of them."""
 RETRY_S = 0.02
 ENTRY, INDEX, LINE, NODE = "entry", "index", "line", "node"
-"""Columns: a pickled entry; its index, its line of JSON, and what the node computes with."""
-FAILED = "failed"
-"""Column: why a block has no answers, which ends the batch."""
+"""Columns: a pickled entry; its index, its line of JSON, and the id of the node."""
+OTHER, FAILED = "other", "failed"
+"""Columns: what the node computes with, if that is not the reference; why a block has no answers, which ends the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,9 @@ class AnsweringNode:
     """Loads the model, then answers. Made and called by Ray Data, which may call it several times at once."""
 
     def __init__(self, order: NodeOrder, source: Any) -> None:
-        self._order, self._lock = order, threading.Lock()
+        import ray
+
+        self._order, self._lock, self._node_id = order, threading.Lock(), ray.get_runtime_context().get_node_id()
         self._busy: dict[int, int] = {}
         self._models: Replicas | None = None
         self._failed = ""
@@ -84,7 +86,8 @@ class AnsweringNode:
         yield {
             INDEX: [entry.index for entry in entries],
             LINE: lines,
-            NODE: [other] * n,
+            NODE: [self._node_id] * n,
+            OTHER: [other] * n,
             FAILED: [self._failed] * n,
         }
 

@@ -11,13 +11,14 @@ import json
 import logging
 import pickle
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from edgeinfer.app.batch_files import BatchEntry, digest
-from edgeinfer.app.cluster.answering import ENTRY, FAILED, INDEX, LINE, NODE, AnsweringNode, NodeOrder
+from edgeinfer.app.cluster.answering import ENTRY, FAILED, INDEX, LINE, NODE, OTHER, AnsweringNode, NodeOrder
 from edgeinfer.app.cluster.nodes import ClusterNode, ComputedModel, nodes_of, on_node, reference_of, survey
 from edgeinfer.app.cluster.sendable import main_form, settings_for_nodes, with_media
 from edgeinfer.app.cluster.weights import PieceSource, SentModel
@@ -49,12 +50,11 @@ class ClusterBatch:
 
 @dataclass(slots=True)
 class ClusterCounts:
-    """What a batch did: nodes that answer, rounds, lines that came twice, and notes for people."""
+    """What a batch did: rounds, lines that came twice, lines by the node that answered, and notes for people."""
 
-    n_nodes: int = 0
     n_rounds: int = 0
     n_doubled: int = 0
-    n_sent_pieces: int = 0
+    lines_by_node: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
 
@@ -116,7 +116,6 @@ class ClusterAnswers:
         order = NodeOrder(
             self._settings, self._sent, batch.parallel, batch.n_replicas, self._compared, reference, batch.lets_in
         )
-        self.counts.n_nodes = max(self.counts.n_nodes, len(able))
         known = {node.id for node in nodes}
         return order, Fleet(self._ray, able, frozenset(known - {node.id for node in able}))
 
@@ -130,14 +129,15 @@ class ClusterAnswers:
         """Let the nodes answer entries once; what is lost with a node does not come."""
         with quiet_data(), fleet_context(self._ray):
             for rows in answered_rows(self._ray, entries, order, fleet, source):
-                for index, line, node, failed in zip(rows[INDEX], rows[LINE], rows[NODE], rows[FAILED], strict=True):
+                columns = (rows[name] for name in (INDEX, LINE, NODE, OTHER, FAILED))
+                for index, line, node, other, failed in zip(*columns, strict=True):
                     if failed:
                         raise EdgeInferError(str(failed).partition(": ")[2] or str(failed))
                     if not line:
-                        self._note(f"a node that joined computes other bits, and is left out: {node}")
+                        self._note(f"a node that joined computes other bits, and is left out: {other}")
                         continue
-                    more = {"computed_by": str(node)} if node else {}
-                    yield int(index), {**json.loads(line), **more}
+                    self.counts.lines_by_node[str(node)] += 1
+                    yield int(index), {**json.loads(line), **({"computed_by": str(other)} if other else {})}
 
 
 class Fleet:
