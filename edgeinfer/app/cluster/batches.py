@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS = 20_000
 """Blocks of a round: up to so many lines, each is a block of its own."""
+PLACES_BY_LINES, BLOCKS_EACH = 512, 4
+"""From so many places on blocks have more lines, as long as each place has some blocks to answer."""
 MOST_NODES = 10_000
 ROUNDS_WITHOUT_ANSWER = 2
 """So many rounds in a row may give no answer, as when nodes end; then the batch does."""
@@ -162,6 +164,14 @@ class Fleet:
         return {"num_cpus": node.n_cpus, "scheduling_strategy": on_node(node.id)}
 
 
+def lines_per_block(n_lines: int, n_places: int) -> int:
+    """Lines that a node gets at a time, on a cluster that answers `n_places` at a time: one, as long as the driver, which
+    takes some milliseconds for a block, keeps up.
+    """
+    for_places = min(n_places // PLACES_BY_LINES, n_lines // (BLOCKS_EACH * n_places))
+    return max(1, -(-n_lines // MOST_BLOCKS), for_places)
+
+
 def answered_rows(
     ray: ModuleType, entries: Sequence[BatchEntry], order: NodeOrder, fleet: Fleet, source: Any
 ) -> Iterator[Mapping[str, Any]]:
@@ -169,8 +179,8 @@ def answered_rows(
     from ray.data import ActorPoolStrategy
 
     rows = [{INDEX: entry.index, ENTRY: pickle.dumps(with_media(entry))} for entry in entries]
-    n_blocks = min(len(rows), MOST_BLOCKS)
-    most = -(-len(rows) // n_blocks)
+    most = lines_per_block(len(rows), len(fleet.nodes) * order.parallel)
+    n_blocks = -(-len(rows) // most)
     at_once = -(-order.parallel // most) + (most > 1)
     dataset = ray.data.from_items(rows, override_num_blocks=n_blocks).map_batches(
         AnsweringNode,
