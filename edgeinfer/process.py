@@ -20,6 +20,7 @@ PACKED_OPTION = "--edgeinfer-module"
 TELEMETRY_OFF = {
     "ORT_DISABLE_TELEMETRY": "1",  # ONNX Runtime: no events, no uploads, no identifier on disk
     "HF_HUB_DISABLE_TELEMETRY": "1",  # huggingface_hub
+    "RAY_USAGE_STATS_ENABLED": "0",  # Ray
     "DO_NOT_TRACK": "1",  # a convention that several packages follow, including huggingface_hub
 }
 REPORTING_MODULES = ("openvino_telemetry",)

@@ -13,6 +13,7 @@ from typing import Generic, Literal, TypeVar
 from edgeinfer.setting_values import (
     THEMES,
     Thinking,
+    cluster_address,
     disk_space,
     key_list,
     nearest_of,
@@ -52,6 +53,7 @@ class Option(Generic[T]):
     field: str = ""  # its field there
     words: tuple[str, ...] = ()  # the allowed words, if it is one of a few; a switch has "true" and "false"
     several: Several = "never"
+    bare: str = ""  # the value of its flag where none follows; "": one must
 
     @property
     def is_repeatable(self) -> bool:
@@ -94,14 +96,15 @@ def option(
     name: str = "",
     setting_default: T | None = None,
     several: Several = "never",
+    bare: str = "",
 ) -> T:
     """A dataclass field that declares an option (typed as its value, as dataclass fields are).
 
     `name`: name of the setting, if it differs from the field's. `setting_default`: default of the setting, if it
-    differs from the field's.
+    differs from the field's. `bare`: value of the flag where the next word cannot be one.
     """
     shown = default if setting_default is None else setting_default
-    declared = Option(shown, help_text, read, form, unset, name, several=several)
+    declared = Option(shown, help_text, read, form, unset, name, several=several, bare=bare)
     return dataclasses.field(default=default, metadata={METADATA_KEY: declared})
 
 
@@ -187,6 +190,20 @@ class GenerationSettings:
         switch,
     )
     system: str | None = option(None, "System prompt.", lambda value: None if value is None else text(value), "TEXT")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """Where work beyond one process runs."""
+
+    ray: str | None = option(
+        None,
+        "Run on Ray: a cluster's address, auto (what runs on this computer, else a new one) or local (a new one).",
+        cluster_address,
+        "[ADDRESS]",
+        "without Ray",
+        bare="auto",
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

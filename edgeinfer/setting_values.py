@@ -71,6 +71,7 @@ THEMES = (
 """Colour themes of the terminal app, by Textual's names."""
 
 SIZE_FORM = re.compile(r"\d+(\.\d+)?([kmgt]i?)?b?", re.IGNORECASE)
+CLUSTER_FORM = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
 NONE_WORDS = {"", "none", "auto"}
 CORES = "cores such as 0,2-5"
 COSTS = f"TOKENS:COST such as 4:1.05,8:1.15, with tokens from 1 to {MOST_DRAFTED} and costs above 0"
@@ -340,3 +341,15 @@ def device_names(value: object) -> str:
     if not names or ("auto" in names and len(names) > 1):
         raise ValueError(DEVICES)
     return ",".join(names)
+
+
+def cluster_address(value: object) -> str | None:
+    """Read where Ray runs: auto, local, or HOST:PORT; off means nowhere."""
+    text = "off" if value in (None, False) else str(value).strip()
+    if text.lower() in ("", "none", "off"):
+        return None
+    if text.lower() in ("auto", "local"):
+        return text.lower()
+    if not CLUSTER_FORM.fullmatch(text):
+        raise ValueError("an address such as 10.0.0.5:6379, auto (what runs here, else a new one) or local (a new one)")
+    return text

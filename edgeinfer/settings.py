@@ -21,7 +21,14 @@ from edgeinfer.errors import BadFlag, BadSetting
 from edgeinfer.load_options import LoadOptions as LoadOptions
 from edgeinfer.setting_groups import CTX_CAP as CTX_CAP
 from edgeinfer.setting_groups import ENVIRONMENT_PREFIX as ENVIRONMENT_PREFIX
-from edgeinfer.setting_groups import METADATA_KEY, SWITCH_WORDS, FaceSettings, GenerationSettings, ModelSettings
+from edgeinfer.setting_groups import (
+    METADATA_KEY,
+    SWITCH_WORDS,
+    ClusterSettings,
+    FaceSettings,
+    GenerationSettings,
+    ModelSettings,
+)
 from edgeinfer.setting_groups import Option as Option
 from edgeinfer.setting_values import MOST_DRAFTED as MOST_DRAFTED
 from edgeinfer.setting_values import KVKind as KVKind
@@ -43,8 +50,14 @@ class Settings:
     model: ModelSettings
     generation: GenerationSettings
     load: LoadOptions
+    cluster: ClusterSettings
     face: FaceSettings
     origins: Mapping[str, str]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Settings go to other processes by their values."""
+        values = {name: self.value(name) for name in declared_options()}
+        return _settings_of, (values, dict(self.origins))
 
     def value(self, name: str) -> object:
         """The value of the option called `name`. Raises BadSetting if there is none."""
@@ -57,6 +70,7 @@ GROUPS: Mapping[str, type[Any]] = MappingProxyType(
         "model": ModelSettings,
         "generation": GenerationSettings,
         "load": LoadOptions,
+        "cluster": ClusterSettings,
         "face": FaceSettings,
     }
 )

@@ -1,1 +1,1 @@
-"""Many computers: batches and servers on Ray. Needs the extra `ray`; nothing else imports this."""
+"""Work on several computers by Ray (extra `ray`): replicas of the server behind one address, batches over all nodes."""

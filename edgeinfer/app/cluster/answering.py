@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeinfer.app.batch_files import record
-from edgeinfer.app.cluster.nodes import ComputedModel, NodeBits, bits_here, own_cores
+from edgeinfer.app.cluster.claimed_cores import ClaimedCores, share_of
+from edgeinfer.app.cluster.nodes import ComputedModel, NodeBits, bits_here
 from edgeinfer.app.cluster.weights import SentModel, bring, pieces_of
 from edgeinfer.errors import EdgeInferError
 
@@ -131,8 +132,11 @@ def open_on_node(order: NodeOrder, source: Any) -> Replicas:
     paths = bring(order.sent, pieces_of(source))
     model = replace(path_model(paths[0]), name=order.sent.name, source=order.sent.source)
     load = local_paths(order, paths)
-    if load.cores is None and (load.device == "cpu"):
-        load = replace(load, cores=own_cores(ray, read_topology().workers()))
+    if load.cores is None and load.device == "cpu":
+        topology = read_topology()
+        share = share_of(topology, ray.get_runtime_context().get_assigned_resources().get("CPU", 1.0))
+        if share is not None:  # held until this process ends
+            load = replace(load, cores=ClaimedCores(topology, share).cores or None)
     settings = replace(order.settings, load=load)
     return open_found(settings, model, BatchSettings(order.parallel, order.n_replicas))
 

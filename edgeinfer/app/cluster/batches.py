@@ -63,8 +63,11 @@ class ClusterCounts:
 class ClusterAnswers:
     """Iterate over it for the lines of entries, as they come: records as `batch_files.record` makes them."""
 
-    def __init__(self, ray: ModuleType, model: LocalModel, entries: Sequence[BatchEntry], batch: ClusterBatch) -> None:
-        """Raises BadSetting for settings that need files or devices of one computer."""
+    def __init__(self, model: LocalModel, entries: Sequence[BatchEntry], batch: ClusterBatch) -> None:
+        """Be connected to Ray. Raises BadSetting for settings that need files or devices of one computer."""
+        import ray
+        import ray.data
+
         self.counts = ClusterCounts()
         self._ray, self._entries, self._batch = ray, {entry.index: entry for entry in entries}, batch
         self._settings, beside = settings_for_nodes(batch.settings, model, entries)

@@ -1,4 +1,4 @@
-"""The nodes of a cluster: which there are, what each computes, and which cores of a computer are a node's own.
+"""The nodes of a cluster: which there are, and what each computes.
 
 In: Ray's list of nodes, a report that each makes of itself. Out: the nodes that compute the same bits, and how the others
 differ. Bits of language models are the same on all instruction sets; this finds nodes for which that does not hold:
@@ -138,22 +138,3 @@ def reference_of(nodes: Sequence[ClusterNode], found: Mapping[str, NodeBits | st
         raise EdgeInferError(f"no node of the cluster can answer: {reasons}")
     counts = Counter(bits.decisive for _, bits in able)
     return max(able, key=lambda each: (each[0].is_driver, counts[each[1].decisive]))[1]
-
-
-def own_cores(ray: ModuleType, workers: Sequence[int]) -> tuple[int, ...] | None:
-    """The cores of this node among those of its computer, if it does not have all of them.
-
-    `workers`: cores that the computer would use. Nodes of one computer take them in turn, by their CPUs.
-    """
-    here = ray.get_runtime_context().get_node_id()
-    nodes = nodes_of(ray)
-    host = next((node.host for node in nodes if node.id == here), None)
-    together = [node for node in nodes if node.host == host]
-    n_cpus = sum(node.n_cpus for node in together)
-    own = next((node.n_cpus for node in together if node.id == here), 0)
-    if not own or (len(together) == 1 and own >= len(workers)):
-        return None
-    before = sum(node.n_cpus for node in together[: [node.id for node in together].index(here)])
-    scale = min(1.0, len(workers) / n_cpus)
-    first = min(int(before * scale), len(workers) - 1)
-    return tuple(workers[first : max(first + 1, int((before + own) * scale))])

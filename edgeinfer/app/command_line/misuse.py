@@ -11,13 +11,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from edgeinfer.app.command_line.parameters import take_texts
 from edgeinfer.errors import BadSetting, UnknownKey
+
+if TYPE_CHECKING:
+    from edgeinfer.settings import Option
 
 HELP_NAMES = ("--help", "-h")
 NO_SUCH_OPTION = "NoSuchOption"
@@ -54,11 +57,6 @@ def flag_bytes(text: str) -> int:
         return size_in_bytes(text, 0)
 
 
-ADDRESS_FLAG, AUTO_ADDRESS = "--ray", "auto"
-"""The option whose address may be left out, and what stands for it then."""
-_ADDRESS = re.compile(r"auto|local|ray://.*|\[?[\w.:-]+\]?:\d{1,5}")
-
-
 class CommandGroup(TyperGroup):
     """A group of commands. For an unknown name, the error suggests the nearest one."""
 
@@ -87,21 +85,12 @@ class Line(TyperCommand):
     """A command. For an unknown option, the error suggests the nearest one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        return parsed(super().parse_args, self, ctx, with_addresses(args))
-
-
-def with_addresses(args: list[str]) -> list[str]:
-    """Words of a command line in which ADDRESS_FLAG has an address: AUTO_ADDRESS if none follows."""
-    found: list[str] = []
-    for word, following in zip(args, [*args[1:], ""], strict=True):
-        if word == "--":
-            return [*found, *args[len(found) :]]
-        found.append(f"{word}={AUTO_ADDRESS}" if word == ADDRESS_FLAG and not _ADDRESS.fullmatch(following) else word)
-    return found
+        return parsed(super().parse_args, self, ctx, args)
 
 
 def parsed(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
     """Parse a command line with `parse`. A negative number at the end is not taken for an option. Raises Misuse."""
+    args = with_bare_values(args)
     given = list(args)  # parsing removes words
     take_texts(command.get_params(ctx))
     try:
@@ -116,6 +105,34 @@ def parsed(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
         if (told := wrong_number(error)) is not None:
             raise Misuse(told, ctx=ctx) from None
         raise
+
+
+def with_bare_values(args: list[str]) -> list[str]:
+    """A command line where flags of settings that may stand without a value have theirs.
+
+    The next word is the value only if it can be one: `--ray FILE` says nothing of an address.
+    """
+    if not any(word.startswith("--") for word in args):
+        return args
+    from edgeinfer.settings import declared_options, flag_of
+
+    bare = {flag_of(option.name): option for option in declared_options().values() if option.bare}
+    found: list[str] = []
+    for number, word in enumerate(args):
+        found.append(word)
+        if word == "--":
+            return [*found, *args[number + 1 :]]
+        if word in bare and not _can_be_value(bare[word], args[number + 1 : number + 2]):
+            found[-1] = f"{word}={bare[word].bare}"
+    return found
+
+
+def _can_be_value(option: Option[object], words: list[str]) -> bool:
+    """Whether the word behind a flag, if there is one, can be its value."""
+    try:
+        return bool(words) and option.read(words[0]) is not None
+    except ValueError:
+        return False
 
 
 def wrong_number(error: Exception) -> str | None:

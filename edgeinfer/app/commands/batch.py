@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +46,7 @@ ReplicaCount = Annotated[
 ]
 
 
-@takes_settings("model", "generation", "load", without=NOT_FOR_BATCHES)
+@takes_settings("model", "generation", "load", "cluster", without=NOT_FOR_BATCHES)
 def batch(
     given: Given,
     prompts: PromptFile,
@@ -64,15 +64,6 @@ def batch(
         str | None, typer.Option("--vram", metavar="SIZE", help="Limit of accelerator memory. Default: all of it.")
     ] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="[ADDRESS]",
-            help="Answer on all nodes of a Ray cluster: HOST:PORT, local (this computer), or none (the one that this "
-            "computer belongs to, else local).",
-        ),
-    ] = None,
     other_bits: Annotated[
         bool,
         typer.Option(
@@ -101,10 +92,10 @@ def batch(
         typer.echo(f"note: {out} has {'the answer' if len(entries) == 1 else f'all {len(entries)} answers'}", err=True)
         return
     wanted = BatchSettings(min(parallel, len(left)), replicas, vram_bytes)
-    if ray is not None:
+    if settings.cluster.ray is not None:
         if vram_bytes is not None:
             raise BadSetting("--vram and --ray do not go together: nodes answer with one device")
-        _answer_on_cluster(left, settings, out, wanted, ray, lets_in=other_bits, shows_stats=stats)
+        _answer_on_cluster(left, settings, out, wanted, settings.cluster.ray, lets_in=other_bits, shows_stats=stats)
         return
     _answer(left, settings, out, wanted, shows_stats=stats)
 
@@ -153,8 +144,10 @@ def _answer_on_cluster(
     shows_stats: bool,
 ) -> None:
     """Answer what is left of a batch on the nodes of a Ray cluster."""
+    from edgeinfer.app.cluster.ray_session import ray_session, require_ray
+
+    require_ray()
     from edgeinfer.app.cluster.batches import ClusterAnswers, ClusterBatch
-    from edgeinfer.app.cluster.connecting import connected
     from edgeinfer.app.opening.loading import check_template
     from edgeinfer.app.opening.model_choice import open_chosen
 
@@ -163,9 +156,10 @@ def _answer_on_cluster(
     batch = ClusterBatch(settings, wanted.parallel, wanted.n_replicas, lets_in)
     with ExitStack() as opened:
         target: TextIO = sys.stdout if out is None else opened.enter_context(_appended(out))
-        ray = opened.enter_context(connected(address))
+        opened.enter_context(redirect_stdout(sys.stderr))  # what Ray says of nodes that end
+        opened.enter_context(ray_session(address))
         began = time.perf_counter()
-        answers = ClusterAnswers(ray, model, entries, batch)
+        answers = ClusterAnswers(model, entries, batch)
         n_failed, n_tokens = _write_cluster(answers, len(entries), target)
         if shows_stats:
             seconds, counts = time.perf_counter() - began, answers.counts

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
@@ -15,12 +16,8 @@ from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.listening import ServerOptions
-    from edgeinfer.app.server.presets import Presets
     from edgeinfer.app.server.running import Sidecar
-    from edgeinfer.engine.llm import LLM
-    from edgeinfer.models.store import LocalModel
     from edgeinfer.settings import Settings
-    from edgeinfer.steps import Progress
 
 Word = TypeVar("Word")
 KEY_VARIABLE = "EDGEINFER_API_KEY"
@@ -175,6 +172,15 @@ class ServeFlags:
         Path | None,
         typer.Option("--slot-save-path", metavar="FOLDER", help="Where clients may save the cache (POST /slots/N)."),
     ] = None
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            "--replicas",
+            metavar="N|MIN-MAX",
+            help="With --ray: copies of the server; more of a range while requests wait. Default: one per computer or "
+            "NUMA node, more where a cluster grows.",
+        ),
+    ] = None
     ready_json: Annotated[
         bool, typer.Option("--ready-json", help="Print a line of JSON to standard output when the server is ready.")
     ] = False
@@ -186,17 +192,41 @@ class ServeFlags:
     ] = None
 
 
-@takes_settings("model", "generation", "load", without=("system",))
+@takes_settings("model", "generation", "load", "cluster", without=("system",))
 def serve(given: Given, flags: ServeFlags) -> None:
     """Serve local models with an OpenAI-compatible HTTP API."""
     _require_packages()
     from edgeinfer.settings import load_settings
 
-    server = _server_options(flags)
-    _run(load_settings(given), server, _sidecar(flags), flags.presets)
+    settings = load_settings(given)
+    if settings.cluster.ray is not None:
+        _run_on_ray(settings, flags, settings.cluster.ray)
+        return
+    if flags.replicas is not None:
+        raise BadSetting("--replicas goes with --ray; a server of one process has one")
+    server = server_options(flags)
+    _run(settings, server, _sidecar(flags), flags.presets)
 
 
-def _server_options(flags: ServeFlags) -> ServerOptions:
+def parsed_options(options: Mapping[str, object]) -> tuple[Settings, ServerOptions, ServeFlags]:
+    """What options of this command by name say: {"model": "qwen3-8b", "strict_names": True}. Raises BadSetting."""
+    from edgeinfer.app.cli import built
+    from edgeinfer.settings import declared_options, flag_of, load_settings
+
+    words: list[str] = []
+    for name, value in options.items():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            words += [flag_of(name)] if each is True else [] if each in (False, None) else [f"{flag_of(name)}={each}"]
+    try:
+        parsed: Mapping[str, Any] = built("serve", COMMAND).make_context("edgeinfer serve", words).params
+    except typer.BadParameter as reason:
+        raise BadSetting(reason.format_message()) from None
+    flags = ServeFlags(**{field.name: parsed[field.name] for field in fields(ServeFlags)})
+    given = {name: value for name, value in parsed.items() if name in declared_options() and value not in (None, ())}
+    return load_settings(given), server_options(flags), flags
+
+
+def server_options(flags: ServeFlags) -> ServerOptions:
     """Where the server listens and who may use it. Raises BadSetting."""
     from edgeinfer.app.mcp.servers import chosen, read_servers
     from edgeinfer.app.server.listening import Part, Pooling, ServerOptions
@@ -279,48 +309,34 @@ def _sidecar(flags: ServeFlags) -> Sidecar:
 def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar, presets_path: Path | None) -> None:
     """Serve until told to end. Raises BadSetting, ModelNotFound and what pulling raises."""
     from edgeinfer.app.opening.loading import check_template
-    from edgeinfer.app.opening.model_choice import choose_model
     from edgeinfer.app.removal import remove_all_leftovers
-    from edgeinfer.app.server.model_list import ModelList
-    from edgeinfer.app.server.presets import read_presets
     from edgeinfer.app.server.running import run_server
+    from edgeinfer.app.server.served_models import served_models
     from edgeinfer.interrupts import interrupt_plainly
-    from edgeinfer.models.store import ModelStore
 
     server.check()
     check_template(settings.load)
     interrupt_plainly()
     remove_all_leftovers()
-    listed = ModelStore().models
-    if presets_path is None:
-        default = choose_model(settings)
-        if server.aliases:
-            default = replace(default, name=server.aliases[0])
-        names = ModelList(listed, default, server.aliases)
-    else:
-        presets = read_presets(presets_path, settings)
-        chosen = _chosen(presets, settings, server)
-        names = ModelList(listed, chosen, (), presets, lambda: read_presets(presets_path, settings))
-
-    def opening(model: LocalModel, progress: Progress) -> LLM:
-        own = settings if names.presets is None else names.presets.settings_of(model)
-        return _open(model, replace(own, load=names.load_of(model, own.load)), server, progress)
-
+    names, opening = served_models(settings, server, presets_path)
     if code := run_server(server, sidecar, names, opening, settings):
         raise typer.Exit(code)
 
 
-def _chosen(presets: Presets, settings: Settings, server: ServerOptions) -> LocalModel | None:
-    """The default model if the command line names one that is no preset. Raises BadSetting."""
-    from edgeinfer.app.opening.model_choice import choose_model
-    from edgeinfer.settings import COMMAND_LINE
+def _run_on_ray(settings: Settings, flags: ServeFlags, address: str) -> None:
+    """Serve by replicas on Ray until told to end. Raises BadSetting, and as `_run`."""
+    from edgeinfer.app.cluster.ray_session import require_ray
+    from edgeinfer.app.opening.loading import check_template
+    from edgeinfer.interrupts import interrupt_plainly
 
-    if server.aliases:
-        raise BadSetting("--alias goes with a single model; with --presets, each model has `aliases` in its table")
-    wanted = settings.model.model
-    if wanted is None or settings.origins["model"] != COMMAND_LINE:
-        return None
-    return presets.by_name[wanted].model if wanted in presets.by_name else choose_model(settings)
+    require_ray()
+    from edgeinfer.app.cluster.serving import ClusterOptions, run_cluster
+
+    check_template(settings.load)
+    server, sidecar = server_options(flags), _sidecar(flags)
+    interrupt_plainly()
+    if code := run_cluster(server, sidecar, ClusterOptions(address, flags.replicas, flags.presets), settings):
+        raise typer.Exit(code)
 
 
 def _key(flags: ServeFlags, *, needed: bool) -> str | None:
@@ -363,15 +379,6 @@ def _key_in(path: Path) -> str:
     if len(key) > KEY_FILE_CAP:
         raise BadSetting(f"--token-file {path} holds more than the {KEY_FILE_CAP} characters that a key may have")
     return key
-
-
-def _open(model: LocalModel, settings: Settings, server: ServerOptions, progress: Progress) -> LLM:
-    """Open a model as the settings say; `progress` is told too."""
-    from edgeinfer.app.opening.loading import load_model
-    from edgeinfer.app.opening.terminal_face import TerminalFace
-
-    face = TerminalFace()
-    return load_model(model, settings, face, n_sessions=server.contexts, parallel=server.parallel, listening=progress)
 
 
 COMMAND = Command(serve)

@@ -63,9 +63,9 @@ def open_found(settings: Settings, model: LocalModel, wanted: BatchSettings) -> 
     """Load a model, once or as replicas on several worker pools. Raises EdgeInferError."""
     from edgeinfer.engine.replicas import Replicas
 
-    worker_pools = _worker_pools(settings, model.path, wanted)
-    each = -(-wanted.parallel // max(1, len(worker_pools)))
-    return Replicas.open(lambda cores: _loaded(settings, model, each, cores, wanted.vram_bytes), worker_pools)
+    pools = worker_pools(settings, model.path, wanted)
+    each = -(-wanted.parallel // max(1, len(pools)))
+    return Replicas.open(lambda cores: _loaded(settings, model, each, cores, wanted.vram_bytes), pools)
 
 
 def _check_schedule(settings: Settings) -> None:
@@ -77,7 +77,7 @@ def _check_schedule(settings: Settings) -> None:
         raise UnknownKey(f"no schedule is called {settings.load.schedule!r}; edgeinfer has: {', '.join(names)}")
 
 
-def _worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores, ...]:
+def worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores, ...]:
     """The cores of each replica; () for a single model loaded in the usual way."""
     from edgeinfer.app.plans.measured import kept_profile
     from edgeinfer.engine.kv.limits import context_of

@@ -81,7 +81,7 @@ def run_server(
     log_to_stderr()
 
     async def serve() -> int:
-        pool = ModelPool(open_model, names, _limits(options), settings.load)
+        pool = ModelPool(open_model, names, pool_limits(options), settings.load)
         app = create_app(options, pool, given_options(settings))
         tools: ServedTools = app.state.server.tools
         config = uvicorn.Config(
@@ -114,7 +114,8 @@ def run_server(
             listener.close()
 
 
-def _limits(options: ServerOptions) -> PoolLimits:
+def pool_limits(options: ServerOptions) -> PoolLimits:
+    """How many models may be open, as the server's options say."""
     return PoolLimits(
         most_models=options.most_models,
         idle_s=options.idle_unload_s,
@@ -133,7 +134,7 @@ async def _begin(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, list
             async with pool.use(model.name) as pooled:
                 if key_of(model) == key_of(pool.default):
                     device = f" on {pooled.llm.info.device}"
-        _print_ready(pool.default.name, device, sidecar, listener)
+        print_ready(pool.default.name, device, sidecar, listener)
     except Exception as reason:
         server.should_exit = True
         LOG.error("error: %s", str(reason) or type(reason).__name__)  # unlike printing, this never raises
@@ -141,7 +142,7 @@ async def _begin(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, list
     return 0
 
 
-def _print_ready(model: str, device: str, sidecar: Sidecar, listener: socket.socket) -> None:
+def print_ready(model: str, device: str, sidecar: Sidecar, listener: socket.socket) -> None:
     """Print the ready line with the default model and where it runs. Raises OSError if standard output is closed."""
     url, (host, port) = url_of(listener), listener.getsockname()[:2]
     if sidecar.prints_ready:

@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-from edgeinfer.app.cluster.connecting import require_ray
-from edgeinfer.errors import BadSetting
-
 REPOSITORY = Path(__file__).resolve().parents[3]
 SLOW = """
 import time
@@ -71,10 +68,7 @@ class Nodes:
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """A head and a node that is forced to another instruction set; this process is connected to them."""
-    try:
-        ray = require_ray()
-    except BadSetting:
-        pytest.skip("Ray is not installed")
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
     if sys.platform != "linux":
         pytest.skip("clusters of several nodes on one computer need Linux")
     from edgeinfer.jit import targets
@@ -84,6 +78,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     (Path(temporary) / "ray").mkdir()
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RAY_TMPDIR", temporary)
+        patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patched.setenv("RAY_worker_niceness", "0")
         patched.setenv("PYTHONPATH", str(REPOSITORY))
         patched.setenv("EDGEINFER_HOME", str(tmp_path_factory.mktemp("home")))
         found = Nodes(tmp_path_factory.mktemp("nodes"))
