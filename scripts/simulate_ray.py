@@ -1,9 +1,9 @@
 """Growth of a Ray cluster on a virtual clock: what 1 to 1,000 nodes answer, and what saturates first.
 
-Run: `python scripts/simulate_ray.py`, with inputs that were measured elsewhere as options (`--help` names their defaults
-and where these are from), or `--inputs FILE`, the JSON that `scripts/measure_ray.py parts` prints. Prints a table: of a
-batch, lines per second, efficiency and the head's load; of a server with one address, requests per second, the loads of
-proxy and router and what waiting adds to the first token; and of a cold start, the seconds until all nodes have the
+Run: `python scripts/simulate_ray.py`, with inputs that were measured as options (`--help` names their defaults and
+where these are from), or `--inputs FILE`, the JSON that `scripts/measure_ray.py parts` prints. Prints a table: of a
+batch, lines per second, efficiency and the head's load; of a server with one address, requests per second, the loads
+of proxy and router and what waiting adds to the first token; and of a cold start, the seconds until all nodes have the
 model.
 
 The batch is simulated block by block: the head (the driver, with Ray Data's executor) takes a result and sends the next
@@ -101,7 +101,7 @@ class ColdStart:
 def simulated_batch(costs: ClusterCosts, n_nodes: int, blocks_per_slot: int, seed: int = SEED) -> BatchGrowth:
     """A batch of `blocks_per_slot` blocks for each place of each node, whose answers differ in length.
 
-    The rate is that of the middle half of its blocks: without the first ones, which start together, and without the end.
+    The rate is that of the middle half of its blocks: without those that start together, and the end.
     """
     draw, clock = random.Random(seed), Clock()
     n_slots = n_nodes * costs.parallel
@@ -129,7 +129,9 @@ def simulated_batch(costs: ClusterCosts, n_nodes: int, blocks_per_slot: int, see
     first, last = ends[len(ends) // 4], ends[3 * len(ends) // 4]
     n_lines = (3 * len(ends) // 4 - len(ends) // 4) * costs.lines_per_block
     rate = n_lines / (last - first)
-    return BatchGrowth(rate, rate * costs.line_s / (costs.parallel * n_nodes), rate / costs.lines_per_block * costs.head_s)
+    return BatchGrowth(
+        rate, rate * costs.line_s / (costs.parallel * n_nodes), rate / costs.lines_per_block * costs.head_s
+    )
 
 
 def simulated_server(costs: ClusterCosts, n_nodes: int, n_requests: int = N_REQUESTS, seed: int = SEED) -> ServerGrowth:
@@ -179,8 +181,8 @@ def nodes_until(costs: ClusterCosts) -> dict[str, float]:
 def table(costs: ClusterCosts, counts: Sequence[int], blocks_per_slot: int) -> str:
     """A line for each number of nodes."""
     rows = [
-        "| nodes | batch lines/s | efficiency | head busy | requests/s | proxy busy | router busy | first token later by | "
-        "own disk | shared disk | hub | object store |",
+        "| nodes | batch lines/s | efficiency | head busy | requests/s | proxy busy | router busy | first token later "
+        "by | own disk | shared disk | hub | object store |",
         "|" + "---|" * 12,
     ]
     for n_nodes in counts:
@@ -192,8 +194,9 @@ def table(costs: ClusterCosts, counts: Sequence[int], blocks_per_slot: int) -> s
         wait = "never ends" if math.isinf(server.wait_s) else f"{1e3 * server.wait_s:.2f} ms"
         rows.append(
             f"| {n_nodes:,} | {batch.lines_s:,.1f} | {batch.efficiency:.1%} | {batch.head_share:.1%} | "
-            f"{server.requests_s:,.1f} | {server.proxy_share:.1%} | {server.router_share:.2%} | {wait} | "
-            f"{start.own_disk_s:,.0f} s | {start.shared_disk_s:,.0f} s | {start.hub_s:,.0f} s | {start.store_s:,.0f} s |"
+            f"{server.requests_s:,.1f} | {server.proxy_share:.1%} | {server.router_share:.2%} | {wait} "
+            f"| {start.own_disk_s:,.0f} s | {start.shared_disk_s:,.0f} s | {start.hub_s:,.0f} s "
+            f"| {start.store_s:,.0f} s |"
         )
     return "\n".join(rows)
 

@@ -11,7 +11,7 @@ import json
 import pickle
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ RETRY_S = 0.02
 ENTRY, INDEX, LINE, NODE = "entry", "index", "line", "node"
 """Columns: a pickled entry; its index, its line of JSON, and the id of the node."""
 OTHER, FAILED = "other", "failed"
-"""Columns: what the node computes with, if that is not the reference; why a block has no answers, which ends the batch."""
+"""Columns: what the node computes with, if that is not the reference; why a block has no answers: the batch ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,11 @@ def open_on_node(order: NodeOrder, source: Any) -> Replicas:
 def local_paths(order: NodeOrder, paths: Sequence[Path]) -> LoadOptions:
     """The load options, with files beside the model at their paths on this node."""
     load = order.settings.load
-    here: Callable[[object], str | None] = {
-        file.path: str(path) for file, path in zip(order.sent.files, paths, strict=True)
-    }.get
+    places = {file.path: str(path) for file, path in zip(order.sent.files, paths, strict=True)}
+
+    def here(path: str) -> str | None:
+        return places.get(path)
+
     lora = tuple(f"{here(choice.path) or choice.path}:{choice.scale!r}" for choice in load.adapters)
     template = here(str(load.chat_template_file)) or load.chat_template_file
     return replace(load, lora=lora, mmproj=here(str(load.mmproj)) or load.mmproj, chat_template_file=template)

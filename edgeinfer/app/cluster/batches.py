@@ -1,8 +1,8 @@
 """A batch on a Ray cluster: lines go to the nodes in small blocks, and each answer is written once, by its index.
 
-In: entries without an answer, settings. Out: lines of JSON, as they come. Ray Data keeps an actor per node, which holds the
-model; what a node that ends had not answered is given to others, in the same round or in the next one, so no line is
-lost, and a line that comes twice is left out. A node that joins gets an actor.
+In: entries without an answer, settings. Out: lines of JSON, as they come. Ray Data keeps an actor per node, which holds
+the model; what a node that ends had not answered is given to others, in the same round or in the next one, so no line
+is lost, and a line that comes twice is left out. A node that joins gets an actor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgeinfer.app.batch_files import BatchEntry, digest
 from edgeinfer.app.cluster.answering import ENTRY, FAILED, INDEX, LINE, NODE, OTHER, AnsweringNode, NodeOrder
 from edgeinfer.app.cluster.nodes import ClusterNode, ComputedModel, nodes_of, on_node, reference_of, survey
 from edgeinfer.app.cluster.sendable import main_form, settings_for_nodes, with_media
-from edgeinfer.app.cluster.weights import PieceSource, SentModel
+from edgeinfer.app.cluster.weights import FileSender, SentModel
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
@@ -90,15 +90,15 @@ class ClusterAnswers:
             n_empty = n_empty + 1 if len(left) == n_before else 0
         if left:
             raise EdgeInferError(
-                f"{len(left)} of {len(self._entries)} prompts have no answer: no node of the cluster answers any more; run "
-                "the batch again when it does"
+                f"{len(left)} of {len(self._entries)} prompts have no answer: no node of the cluster answers any more; "
+                "run the batch again when one does"
             )
 
     def _source(self) -> Any:
         """The actor that sends the model's files, on this computer."""
         ray = self._ray
         here = on_node(ray.get_runtime_context().get_node_id())
-        return ray.remote(PieceSource).options(num_cpus=0, scheduling_strategy=here).remote(self._sent.files)
+        return ray.remote(FileSender).options(num_cpus=0, scheduling_strategy=here).remote(self._sent.files)
 
     def _order(self) -> tuple[NodeOrder, Fleet]:
         """Survey the nodes, and tell which of them answer. Raises EdgeInferError if none can."""
@@ -114,8 +114,8 @@ class ClusterAnswers:
                 able.append(node)
             else:
                 self._note(
-                    f"{node.told} computes other bits, and is left out: {bits.told}, not {reference.told}; --other-bits "
-                    "lets it answer"
+                    f"{node.told} computes other bits, and is left out: {bits.told}, not {reference.told}; "
+                    "--other-bits lets it answer"
                 )
         batch = self._batch
         order = NodeOrder(
@@ -168,8 +168,9 @@ class Fleet:
 
 
 def lines_per_block(n_lines: int, n_places: int) -> int:
-    """Lines that a node gets at a time, on a cluster that answers `n_places` at a time: one, as long as the driver, which
-    takes some milliseconds for a block, keeps up.
+    """Lines that a node gets at a time, on a cluster that answers `n_places` at a time.
+
+    One, as long as the driver keeps up, which takes some milliseconds for a block.
     """
     for_places = min(n_places // PLACES_BY_LINES, n_lines // (BLOCKS_EACH * n_places))
     return max(1, -(-n_lines // MOST_BLOCKS), for_places)

@@ -1,8 +1,8 @@
 """The nodes of a cluster: which there are, and what each computes.
 
-In: Ray's list of nodes, a report that each makes of itself. Out: the nodes that compute the same bits, and how the others
-differ. Bits of language models are the same on all instruction sets; this finds nodes for which that does not hold:
-other versions, other devices, faults. Knows no batches.
+In: Ray's list of nodes, a report that each makes of itself. Out: what computes the same bits, and how others differ.
+Bits of language models are the same on all instruction sets; this finds nodes for which that does not hold: other
+versions, other devices, faults. Knows no batches.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class NodeBits:
     @property
     def told(self) -> str:
         """In a few words."""
-        return f"edgeinfer {self.version} on {self.device} ({self.machine} {self.instruction_set}), logits {self.digest}"
+        return (
+            f"edgeinfer {self.version} on {self.device} ({self.machine} {self.instruction_set}), logits {self.digest}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,7 @@ def bits_here(compared: ComputedModel) -> NodeBits:
 
     digest = logits_digest(compared.device, compared.form, compared.kv)
     isa = targets.choose(cpu_features(), os.environ.get("EDGEINFER_SIMD")) if compared.device == "cpu" else ""
-    return NodeBits(
-        edgeinfer.__version__, compared.device, digest, isa, platform.machine(), version("numba")
-    )
+    return NodeBits(edgeinfer.__version__, compared.device, digest, isa, platform.machine(), version("numba"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,9 @@ def nodes_of(ray: ModuleType) -> list[ClusterNode]:
     """The living nodes that have CPUs, by computer and id."""
     own = ray.get_runtime_context().get_node_id()
     found = [
-        ClusterNode(node["NodeID"], node["NodeManagerHostname"], int(node["Resources"].get("CPU", 0)), node["NodeID"] == own)
+        ClusterNode(
+            node["NodeID"], node["NodeManagerHostname"], int(node["Resources"].get("CPU", 0)), node["NodeID"] == own
+        )
         for node in ray.nodes()
         if node["Alive"]
     ]
@@ -106,9 +108,7 @@ def on_node(node_id: str) -> Any:
 def survey(ray: ModuleType, nodes: Sequence[ClusterNode], compared: ComputedModel) -> dict[str, NodeBits | str]:
     """What each node computes, by id, or why it cannot tell."""
     task = ray.remote(num_cpus=0, max_retries=0)(bits_here)
-    asked = {
-        task.options(scheduling_strategy=on_node(node.id)).remote(compared): node.id for node in nodes
-    }
+    asked = {task.options(scheduling_strategy=on_node(node.id)).remote(compared): node.id for node in nodes}
     done, late = ray.wait(list(asked), num_returns=len(asked), timeout=SURVEY_S) if asked else ([], [])
     found: dict[str, NodeBits | str] = {asked[each]: f"no report within {SURVEY_S:.0f} s" for each in late}
     for each in done:

@@ -42,8 +42,8 @@ def settings_for_nodes(
         raise BadSetting(f"{model.path} is a folder, and nodes get GGUF files; name a GGUF file with -m")
     if ollama_params(model.path, model.source) != OllamaParams():
         raise BadSetting(
-            f"{model.name} is Ollama's, with a template or parameters that nodes do not get; name its file with -m, and "
-            "these as options"
+            f"{model.name} is Ollama's, with a template or parameters that nodes do not get; name its file with -m, "
+            "and these as options"
         )
     if load.small_model is not None:
         raise BadSetting("--small-model and --ray do not go together: nodes get the files of one model")
@@ -84,8 +84,10 @@ def with_media(entry: BatchEntry) -> BatchEntry:
         return entry
     messages: list[Any] = []
     for message in content:
-        parts = message.get("content") if isinstance(message, Mapping) else None
-        messages.append({**message, "content": [_read(part) for part in parts]} if isinstance(parts, list) else message)
+        if isinstance(message, Mapping) and isinstance(parts := message.get("content"), list):
+            messages.append({**message, "content": [_read(part) for part in parts]})
+        else:
+            messages.append(message)
     return replace(entry, prompt=replace(entry.prompt, content=messages))
 
 

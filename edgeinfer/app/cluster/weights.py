@@ -52,7 +52,11 @@ class SentFile:
     def is_at(self, path: Path) -> bool:
         """Whether a file has the same size and samples."""
         try:
-            return path.is_file() and path.stat().st_size == self.nbytes and self.digest == sampled_digest(path, self.nbytes)
+            return (
+                path.is_file()
+                and path.stat().st_size == self.nbytes
+                and self.digest == sampled_digest(path, self.nbytes)
+            )
         except OSError:
             return False
 
@@ -86,7 +90,7 @@ class Pieces(Protocol):
     def __call__(self, file: int, number: int) -> Piece: ...
 
 
-class PieceSource:
+class FileSender:
     """An actor on the computer that asks: reads pieces of its files for the nodes. Run by Ray."""
 
     def __init__(self, files: Sequence[SentFile]) -> None:
@@ -221,8 +225,8 @@ def _fetch(file: SentFile, number: int, path: Path, pieces: Pieces) -> None:
     free = shutil.disk_usage(path.parent).free
     if free < file.nbytes:
         raise EdgeInferError(
-            f"{path.parent} has {free / 1e9:.1f} GB left, and {path.name} has {file.nbytes / 1e9:.1f} GB; make room, or "
-            f"put it at {file.path} on this node"
+            f"{path.parent} has {free / 1e9:.1f} GB left, and {path.name} has {file.nbytes / 1e9:.1f} GB; make room, "
+            f"or put it at {file.path} on this node"
         )
     beside = temporary_path(path)
     try:

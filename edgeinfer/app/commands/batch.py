@@ -164,13 +164,15 @@ def _answer_on_cluster(
         if shows_stats:
             seconds, counts = time.perf_counter() - began, answers.counts
             told = f"{counted(n_tokens, 'token')} in {seconds:.1f} s, {n_tokens / seconds:.1f} tok/s"
-            typer.echo(f"{told} | {counted(len(counts.lines_by_node), 'node')} | {counted(counts.n_rounds, 'round')}", err=True)
+            typer.echo(
+                f"{told} | {counted(len(counts.lines_by_node), 'node')} | {counted(counts.n_rounds, 'round')}", err=True
+            )
     if n_failed:
         raise EdgeInferError(f"{n_failed} of {len(entries)} prompts could not be answered; their lines say why")
 
 
 def _write_cluster(answers: ClusterAnswers, n_entries: int, target: TextIO) -> tuple[int, int]:
-    """Write answers of a cluster as they come, and notes; how many prompts have no answer, and tokens of all answers."""
+    """Write answers of a cluster as they come, and notes; how many prompts have none, and tokens of all."""
     from edgeinfer.app.answer_output import print_notices
     from edgeinfer.app.batch_files import write_line
     from edgeinfer.app.progress import ProgressLine

@@ -64,7 +64,7 @@ def _write_model(path: Path, form: str) -> None:
     data = np.zeros(n_bytes, np.uint8)
     data[: len(header)] = np.frombuffer(header, np.uint8)
     draw = np.random.Generator(np.random.SFC64(SEED))
-    for number, (name, info) in enumerate(parse_header(memoryview(data), n_bytes, path.name).tensors.items()):
+    for number, (name, info) in enumerate(parse_header(data.data, n_bytes, path.name).tensors.items()):
         weights = data[info.offset : info.offset + info.nbytes]
         if "norm" in name:
             near = 1 + np.cos(np.arange(info.nbytes // 4) + number) / 4

@@ -107,7 +107,17 @@ def test_a_node_with_another_version_is_left_out_or_told_apart(nodes: Nodes, tin
 def test_a_killed_driver_goes_on_where_it_was(nodes: Nodes, tiny_model: Path, tmp_path: Path) -> None:
     lines, out = [f"line {number}" for number in range(16)], tmp_path / "out.jsonl"
     (tmp_path / "prompts.txt").write_text("\n".join(lines))
-    command = [sys.executable, "-W", "ignore", "-m", "edgeinfer", "batch", str(tmp_path / "prompts.txt"), "-m", str(tiny_model)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "edgeinfer",
+        "batch",
+        str(tmp_path / "prompts.txt"),
+        "-m",
+        str(tiny_model),
+    ]
     command += [*OPTIONS, "--out", str(out), "--parallel", "1", "--ray", nodes.cluster.address]
     slow = nodes.add(SLOW.format(seconds=1))
     running = subprocess.Popen(command, env={**os.environ}, stderr=subprocess.DEVNULL)

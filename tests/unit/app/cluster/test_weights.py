@@ -99,7 +99,8 @@ def test_a_node_fetches_once_however_many_want_it(tiny_model: Path, store: Model
     sent, sender = elsewhere(SentModel.of(path_model(tiny_model))), Sender([tiny_model])
     found: list[list[Path]] = []
     threads = [
-        threading.Thread(target=lambda: found.append(bring(sent, sender, store, tmp_path / "fetched"))) for _ in range(4)
+        threading.Thread(target=lambda: found.append(bring(sent, sender, store, tmp_path / "fetched")))
+        for _ in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -112,7 +113,7 @@ def test_a_node_fetches_once_however_many_want_it(tiny_model: Path, store: Model
 
 def test_nothing_half_fetched_or_damaged_is_left(tiny_model: Path, store: ModelStore, tmp_path: Path) -> None:
     sent = elsewhere(SentModel.of(path_model(tiny_model)))
-    with pytest.raises(EdgeInferError, match="piece 1 of .*gguf was damaged on its way"):
+    with pytest.raises(EdgeInferError, match=r"piece 1 of .*gguf was damaged on its way"):
         bring(sent, Sender([tiny_model], damages=1), store, tmp_path / "fetched")
     assert [path for path in (tmp_path / "fetched").rglob("*") if path.is_file()] == []
 
@@ -122,7 +123,7 @@ def test_a_disk_without_room_is_told_before_anything_is_sent(
 ) -> None:
     sent, sender = elsewhere(SentModel.of(path_model(tiny_model))), Sender([tiny_model])
     large = replace(sent, files=(replace(sent.files[0], nbytes=1 << 60),))
-    with pytest.raises(EdgeInferError, match="GB left, and tiny.gguf has 1152921504.6 GB; make room"):
+    with pytest.raises(EdgeInferError, match=r"GB left, and tiny\.gguf has 1152921504\.6 GB; make room"):
         bring(large, sender, store, tmp_path / "fetched")
     assert not sender.sent
 

@@ -9,7 +9,9 @@ from edgeinfer.jit import targets
 from edgeinfer.jit.cpu import cpu_features
 
 
-def test_instruction_sets_compute_the_same_and_another_device_or_format_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instruction_sets_compute_the_same_and_another_device_or_format_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     usual = logits_digest("cpu", "Q8_0")
     able = [name for name, needs in targets.NEEDS.items() if cpu_features().issuperset(needs)]
     for name in (able[0], "avx2" if "avx2" in able else "portable"):
