@@ -27,13 +27,13 @@ def build(args: Mapping[str, object]) -> Any:
     require_ray()
     import ray
 
-    from edgeinfer.app.cluster.application import behind_door
+    from edgeinfer.app.cluster.application import behind_door, require_servable
     from edgeinfer.app.cluster.cluster_plan import laid_out, node_cpus
     from edgeinfer.app.commands.serve import parsed_options
     from edgeinfer.app.server.served_models import served_models
 
     settings, options, flags = parsed_options(args)
-    options.check()
+    require_servable(options)
     names, _ = served_models(settings, options, flags.presets)
     model = None if names.presets is not None else names.default
     connect(settings.cluster.ray or "auto")

@@ -41,6 +41,8 @@ COMMAND_LINE = "command line"
 """The origin of what was given there."""
 OTHER_TABLES = ("mcp",)
 """Tables of the user's file that are no settings; `app.mcp` reads them."""
+FOR_USERS_ALONE = MappingProxyType({"ray": "names computers that may run anything here"})
+"""Settings that a folder's file must not have, as whoever made the folder would have a say in them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class Settings:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Settings go to other processes by their values."""
-        values = {name: self.value(name) for name in declared_options()}
+        own = {name: self.value(name) for name in declared_options()}
+        values = {name: dict(value) if isinstance(value, Mapping) else value for name, value in own.items()}
         return _settings_of, (values, dict(self.origins))
 
     def value(self, name: str) -> object:
@@ -183,6 +186,11 @@ def read_config(path: Path) -> dict[str, object]:
             raise BadSetting(
                 f"{path}: [{name}] names programs to start, which a folder's file must not; "
                 f"move it to {user_config_path()}"
+            )
+    for name, reason in FOR_USERS_ALONE.items():
+        if name in table and not is_users:
+            raise BadSetting(
+                f"{path}: {name} {reason}, which a folder's file must not; move it to {user_config_path()}"
             )
     return {
         find_option(name, str(path)).name: read_value(name, value, place=str(path)) for name, value in table.items()

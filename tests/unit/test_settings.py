@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -272,3 +273,46 @@ def test_words_are_known_from_the_types() -> None:
     assert options["kv"].words == ("f16", "q8", "q8q4", "q4")
     assert options["pack"].words == ("true", "false")
     assert options["spec"].words == ()  # a number is possible too
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("auto", "auto"),
+        ("LOCAL", "local"),
+        ("10.0.0.5:6379", "10.0.0.5:6379"),
+        ("[::1]:6379", "[::1]:6379"),
+        ("off", None),
+    ],
+)
+def test_where_ray_runs(tmp_path: Path, text: str, address: str | None) -> None:
+    assert load(tmp_path, {"ray": text}).cluster.ray == address
+
+
+@pytest.mark.parametrize("text", ["prompts.jsonl", "10.0.0.5", "ray", "a b:1", "host:port"])
+def test_what_is_no_address_of_ray(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadSetting, match=r"--ray needs an address such as 10\.0\.0\.5:6379, auto"):
+        load(tmp_path, {"ray": text})
+
+
+def test_a_folder_does_not_choose_the_cluster(tmp_path: Path) -> None:
+    (tmp_path / "edgeinfer.toml").write_text('ray = "10.0.0.5:6379"\n')
+    with pytest.raises(
+        BadSetting, match="ray names computers that may run anything here, which a folder's file must not"
+    ):
+        load(tmp_path)
+    (tmp_path / "edgeinfer.toml").unlink()
+    (tmp_path / "config.toml").write_text('ray = "10.0.0.5:6379"\n')
+    assert load(tmp_path).cluster.ray == "10.0.0.5:6379"
+
+
+def test_settings_go_to_another_process_and_come_back_the_same(tmp_path: Path) -> None:
+    overrides: dict[str, object] = {
+        "temp": 0.4,
+        "verify_cost": "4:1.05,8:1.15",
+        "lora": "a.gguf:0.5",
+        "approx": "kv=1024",
+        "kv": "q8",
+    }
+    settings = load(tmp_path, overrides)
+    assert pickle.loads(pickle.dumps(settings)) == settings

@@ -11,6 +11,7 @@ from typing import Any
 
 from edgeinfer.app.cluster.door import Door
 from edgeinfer.app.cluster.replica import Replica, Serving
+from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.errors import BadSetting
 
 REPLICA_NAME = "Replica"
@@ -38,6 +39,13 @@ class ReplicaCounts:
     most: int
     per_node: int = 1
     n_doors: int = 1
+
+
+def require_servable(options: ServerOptions) -> None:
+    """Raises BadSetting for what replicas on several computers cannot do, and as `ServerOptions.check`."""
+    options.check()
+    if options.tools:
+        raise BadSetting("--mcp starts programs of one computer; leave it or --ray out")
 
 
 def replica_range(text: str) -> tuple[int, int]:

@@ -201,8 +201,8 @@ def _kept_by(scope: Scope, body: bytes) -> tuple[str, str]:
     """What a replica keeps that a request names: responses or streams, and its id; "" if it names nothing."""
     path: str = scope["path"]
     if path == "/v1/stream":
-        named = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("conv_id", [""])
-        return "streams", named[0]
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        return "streams", query.get("conv_id", [""])[0]
     for start in RESPONSES_PATHS:
         if path.startswith(start) and scope["method"] in ("GET", "DELETE"):
             return "responses", path.removeprefix(start).partition("/")[0]

@@ -59,7 +59,7 @@ class Serving:
 class Replica:
     """The deployment's class; Serve calls its methods."""
 
-    async def __init__(self, serving: Serving) -> None:
+    async def __init__(self, serving: Serving) -> None:  # type: ignore[misc]  # Serve awaits it
         """Opens the models to start with. Raises EdgeInferError."""
         from ray import serve
 

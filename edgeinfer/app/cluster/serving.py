@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from edgeinfer.app.cluster.application import REPLICA_NAME, ReplicaCounts, replicas
+from edgeinfer.app.cluster.application import REPLICA_NAME, ReplicaCounts, replicas, require_servable
 from edgeinfer.app.cluster.cluster_plan import laid_out, node_cpus
 from edgeinfer.app.cluster.front import Front, guarded_front
 from edgeinfer.app.cluster.ray_session import ray_session
@@ -56,7 +56,7 @@ def run_cluster(options: ServerOptions, sidecar: Sidecar, cluster: ClusterOption
     """Serve until stopped and return the exit code. Raises BadSetting, ModelNotFound, EdgeInferError."""
     if sidecar.idle_timeout_s is not None:
         raise BadSetting("--idle-timeout is for a server of one process; leave it or --ray out")
-    options.check()
+    require_servable(options)
     log_to_stderr()
     logging.getLogger("ray").setLevel(logging.WARNING)
     names, _ = served_models(settings, options, cluster.presets_path)
