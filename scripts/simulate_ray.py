@@ -1,15 +1,15 @@
 """Growth of a Ray cluster on a virtual clock: what 1 to 1,000 nodes answer, and what saturates first.
 
 Run: `python scripts/simulate_ray.py`, with inputs that were measured as options (`--help` names their defaults and
-where these are from), or `--inputs FILE`, the JSON that `scripts/measure_ray.py parts` prints. Prints a table: of a
-batch, lines per second, efficiency and the head's load; of a server with one address, requests per second, the loads
-of proxy and router and what waiting adds to the first token; and of a cold start, the seconds until all nodes have the
-model.
+where these are from), or `--inputs FILE`, the JSON that `scripts/measure_ray.py parts http` prints. Prints a table: of
+a batch, lines per second, efficiency and the head's load; of a server with one address, requests per second, the load
+of the address and what it adds to the first token; and of a cold start, the seconds until all nodes have the model.
 
 The batch is simulated block by block: the head (the driver, with Ray Data's executor) takes a result and sends the next
 block, one at a time; a node answers `parallel` blocks at a time and has as many again in its queue. Requests arrive at
-random (Poisson) at `load` of what the nodes can answer, and pass one proxy and one router in turn. A broadcast over the
-object store is a pipeline of pieces through a tree; a shared disk and the hub's line are divided among the nodes.
+random (Poisson) at `load` of what the nodes can answer, and pass one address, which chooses among all replicas. A
+broadcast over the object store is a pipeline of pieces through a tree; a shared disk and the hub's line are divided
+among the nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from edgeinfer.scheduling.virtual_clock import Clock, ClockTask
 
 NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
-HEAD, PROXY, ROUTER = "head", "proxy", "router"
+HEAD, ADDRESS = "head", "address"
 N_REQUESTS = 20_000
 SEED = 1
 
@@ -40,7 +40,8 @@ class ClusterCosts:
     parallel: int = 8
     lines_per_block: int = 1
     proxy_s: float = 0.003
-    router_s: float = 0.00005
+    router_s: float = 0.00002
+    router_replica_s: float = 0.000004
     request_s: float = 8.0
     load: float = 0.7
     model_bytes: float = 5e9
@@ -57,7 +58,8 @@ SOURCES = {
     "parallel": "answers at a time on a node: --parallel of `edgeinfer batch`",
     "lines_per_block": "as `batch --ray` chooses: 1 up to 20,000 lines",
     "proxy_s": "CPU time of a proxy for a request: `measure_ray.py parts`",
-    "router_s": "CPU time of choosing a replica by prefix: `measure_ray.py parts`",
+    "router_s": "CPU time of choosing a replica by prefix, whatever their number: `measure_ray.py parts`",
+    "router_replica_s": "the same for each replica there is",
     "request_s": "seconds that a request takes on a node while `parallel` others do",
     "load": "share of what the nodes can answer that arrives",
     "model_bytes": "8B in 4 bits",
@@ -80,12 +82,15 @@ class BatchGrowth:
 
 @dataclass(frozen=True, slots=True)
 class ServerGrowth:
-    """Requests per second, loads of proxy and router (above 1: they cannot keep up), mean waiting for both."""
+    """Requests per second, the share of the time in which the address works (above 1: it cannot keep up).
+
+    `router_share`: the share in which it chooses replicas; `passing_s`: mean seconds that a request takes there.
+    """
 
     requests_s: float
-    proxy_share: float
+    address_share: float
     router_share: float
-    wait_s: float
+    passing_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +140,22 @@ def simulated_batch(costs: ClusterCosts, n_nodes: int, blocks_per_slot: int, see
 
 
 def simulated_server(costs: ClusterCosts, n_nodes: int, n_requests: int = N_REQUESTS, seed: int = SEED) -> ServerGrowth:
-    """Requests that arrive at random and pass a proxy, then a router. Where one cannot keep up, waiting is infinite."""
-    rate = costs.load * n_nodes * costs.parallel / costs.request_s
-    loads = rate * costs.proxy_s, rate * costs.router_s
-    if max(loads) >= 1:
+    """Requests that arrive at random and pass one address. Where it cannot keep up, waiting has no end."""
+    rate, service_s = costs.load * n_nodes * costs.parallel / costs.request_s, address_s(costs, n_nodes)
+    loads = rate * service_s, rate * (service_s - costs.proxy_s)
+    if loads[0] >= 1:
         return ServerGrowth(rate, *loads, math.inf)
-    draw, clock, now, waited = random.Random(seed), Clock(), 0.0, 0.0
+    draw, clock, now, passing = random.Random(seed), Clock(), 0.0, 0.0
     for _ in range(n_requests):
         now += draw.expovariate(rate)
         clock.now = now
-        passed = clock.submit(ClockTask("request", PROXY, costs.proxy_s))
-        chosen = clock.submit(ClockTask("choice", ROUTER, costs.router_s, (passed,)))
-        waited += clock.span(chosen).end - now - costs.proxy_s - costs.router_s
-    return ServerGrowth(rate, *loads, waited / n_requests)
+        passing += clock.span(clock.submit(ClockTask("request", ADDRESS, service_s))).end - now
+    return ServerGrowth(rate, *loads, passing / n_requests)
+
+
+def address_s(costs: ClusterCosts, n_nodes: int) -> float:
+    """Seconds that the address works for a request: passing it on, and choosing one of the replicas."""
+    return costs.proxy_s + costs.router_s + costs.router_replica_s * n_nodes
 
 
 def queue_wait_s(rate: float, service_s: float) -> float:
@@ -171,18 +179,16 @@ def nodes_until(costs: ClusterCosts) -> dict[str, float]:
     """How many nodes saturate each part that all of them share."""
     blocks_s = costs.parallel / (costs.line_s * costs.lines_per_block)
     requests_s = costs.load * costs.parallel / costs.request_s
-    return {
-        HEAD: 1 / (blocks_s * costs.head_s),
-        PROXY: 1 / (requests_s * costs.proxy_s),
-        ROUTER: 1 / (requests_s * costs.router_s),
-    }
+    fixed, each = requests_s * (costs.proxy_s + costs.router_s), requests_s * costs.router_replica_s
+    address = 1 / fixed if not each else (math.sqrt(fixed * fixed + 4 * each) - fixed) / (2 * each)
+    return {"head (batches)": 1 / (blocks_s * costs.head_s), "address (requests)": address}
 
 
 def table(costs: ClusterCosts, counts: Sequence[int], blocks_per_slot: int) -> str:
     """A line for each number of nodes."""
     rows = [
-        "| nodes | batch lines/s | efficiency | head busy | requests/s | proxy busy | router busy | first token later "
-        "by | own disk | shared disk | hub | object store |",
+        "| nodes | batch lines/s | efficiency | head busy | requests/s | address busy | for choosing "
+        "| first token later by | own disk | shared disk | hub | object store |",
         "|" + "---|" * 12,
     ]
     for n_nodes in counts:
@@ -191,10 +197,10 @@ def table(costs: ClusterCosts, counts: Sequence[int], blocks_per_slot: int) -> s
             simulated_server(costs, n_nodes),
             cold_start(costs, n_nodes),
         )
-        wait = "never ends" if math.isinf(server.wait_s) else f"{1e3 * server.wait_s:.2f} ms"
+        later = "no end" if math.isinf(server.passing_s) else f"{1e3 * server.passing_s:.2f} ms"
         rows.append(
             f"| {n_nodes:,} | {batch.lines_s:,.1f} | {batch.efficiency:.1%} | {batch.head_share:.1%} | "
-            f"{server.requests_s:,.1f} | {server.proxy_share:.1%} | {server.router_share:.2%} | {wait} "
+            f"{server.requests_s:,.1f} | {server.address_share:.1%} | {server.router_share:.1%} | {later} "
             f"| {start.own_disk_s:,.0f} s | {start.shared_disk_s:,.0f} s | {start.hub_s:,.0f} s "
             f"| {start.store_s:,.0f} s |"
         )

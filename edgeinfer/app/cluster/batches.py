@@ -8,9 +8,7 @@ is lost, and a line that comes twice is left out. A node that joins gets an acto
 from __future__ import annotations
 
 import json
-import logging
 import pickle
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from edgeinfer.app.batch_files import BatchEntry, digest
 from edgeinfer.app.cluster.answering import ENTRY, FAILED, INDEX, LINE, NODE, OTHER, AnsweringNode, NodeOrder
 from edgeinfer.app.cluster.nodes import ClusterNode, ComputedModel, nodes_of, on_node, reference_of, survey
+from edgeinfer.app.cluster.quiet import quiet_data
 from edgeinfer.app.cluster.sendable import main_form, settings_for_nodes, with_media
 from edgeinfer.app.cluster.weights import FileSender, SentModel
 from edgeinfer.errors import EdgeInferError
@@ -37,7 +36,6 @@ PLACES_BY_LINES, BLOCKS_EACH = 512, 4
 MOST_NODES = 10_000
 ROUNDS_WITHOUT_ANSWER = 2
 """So many rounds in a row may give no answer, as when nodes end; then the batch does."""
-LOGGERS = ("ray", "ray.data", "ray.train", "ray.tune")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ class ClusterAnswers:
         self, entries: Sequence[BatchEntry], order: NodeOrder, fleet: Fleet, source: Any
     ) -> Iterator[tuple[int, dict[str, object]]]:
         """Let the nodes answer entries once; what is lost with a node does not come."""
-        with quiet_data(), fleet_context(self._ray):
+        with quiet_data(), losing_blocks():
             for rows in answered_rows(self._ray, entries, order, fleet, source):
                 columns = (rows[name] for name in (INDEX, LINE, NODE, OTHER, FAILED))
                 for index, line, node, other, failed in zip(*columns, strict=True):
@@ -201,28 +199,14 @@ def answered_rows(
 
 
 @contextmanager
-def fleet_context(ray: ModuleType) -> Iterator[None]:
-    """Ray Data's settings for a round: a block that is lost with its node is not an error."""
-    context = ray.data.DataContext.get_current()
+def losing_blocks() -> Iterator[None]:
+    """In this context a block that is lost with its node is not an error of Ray Data's."""
+    from ray.data import DataContext
+
+    context = DataContext.get_current()
     before = context.max_errored_blocks
     context.max_errored_blocks = -1
-    context.enable_progress_bars = context.print_on_execution_start = False
     try:
         yield
     finally:
         context.max_errored_blocks = before
-
-
-@contextmanager
-def quiet_data() -> Iterator[None]:
-    """Ray Data says nothing on standard error meanwhile."""
-    before = {name: logging.getLogger(name).level for name in LOGGERS}
-    for name in LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of parameters that Ray is going to rename
-            yield
-    finally:
-        for name, level in before.items():
-            logging.getLogger(name).setLevel(level)

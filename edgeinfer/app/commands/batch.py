@@ -148,6 +148,7 @@ def _answer_on_cluster(
 
     require_ray()
     from edgeinfer.app.cluster.batches import ClusterAnswers, ClusterBatch
+    from edgeinfer.app.cluster.quiet import quiet_start
     from edgeinfer.app.opening.loading import check_template
     from edgeinfer.app.opening.model_choice import open_chosen
 
@@ -157,7 +158,8 @@ def _answer_on_cluster(
     with ExitStack() as opened:
         target: TextIO = sys.stdout if out is None else opened.enter_context(_appended(out))
         opened.enter_context(redirect_stdout(sys.stderr))  # what Ray says of nodes that end
-        opened.enter_context(ray_session(address))
+        with quiet_start():
+            opened.enter_context(ray_session(address))
         began = time.perf_counter()
         answers = ClusterAnswers(model, entries, batch)
         n_failed, n_tokens = _write_cluster(answers, len(entries), target)

@@ -13,6 +13,7 @@ import pytest
 from scripts import simulate_ray
 from scripts.simulate_ray import (
     ClusterCosts,
+    address_s,
     cold_start,
     nodes_until,
     queue_wait_s,
@@ -30,18 +31,25 @@ def test_a_node_alone_answers_what_it_can_and_the_head_limits_many() -> None:
     assert many.lines_s == pytest.approx(1 / 0.05, rel=0.02)
     assert many.head_share == pytest.approx(1, rel=0.02)
     assert simulated_batch(replace(COSTS, head_s=0.05, lines_per_block=8), 64, 6).efficiency > 0.95
-    assert nodes_until(replace(COSTS, head_s=0.05))["head"] == pytest.approx(20)
+    assert nodes_until(replace(COSTS, head_s=0.05))["head (batches)"] == pytest.approx(20)
 
 
-@pytest.mark.parametrize("n_nodes", [200, 400])
-def test_waiting_at_the_proxy_is_that_of_a_queue(n_nodes: int) -> None:
-    costs = replace(COSTS, router_s=0.0)
-    server = simulated_server(costs, n_nodes, 40_000)
-    assert server.wait_s == pytest.approx(queue_wait_s(server.requests_s, costs.proxy_s), rel=0.1)
+@pytest.mark.parametrize("n_nodes", [150, 250])
+def test_waiting_at_the_address_is_that_of_a_queue(n_nodes: int) -> None:
+    server, service_s = simulated_server(COSTS, n_nodes, 40_000), address_s(COSTS, n_nodes)
+    waiting = server.passing_s - service_s
+    assert waiting == pytest.approx(queue_wait_s(server.requests_s, service_s), rel=0.1)
 
 
-def test_more_requests_than_the_proxy_can_pass_never_end_waiting() -> None:
-    assert math.isinf(simulated_server(COSTS, 1000).wait_s)
+def test_the_address_is_saturated_where_its_work_for_a_request_takes_as_long_as_the_next_one() -> None:
+    n_nodes = nodes_until(COSTS)["address (requests)"]
+    assert simulated_server(COSTS, round(n_nodes), 1).address_share == pytest.approx(1, rel=0.01)
+    same = replace(COSTS, router_replica_s=0.0, router_s=0.0)
+    assert nodes_until(same)["address (requests)"] == pytest.approx(1 / (0.7 * same.proxy_s))
+
+
+def test_more_requests_than_the_address_can_pass_never_end_waiting() -> None:
+    assert math.isinf(simulated_server(COSTS, 1000).passing_s)
     assert math.isinf(queue_wait_s(2.0, 0.5))
 
 
@@ -65,4 +73,4 @@ def test_the_table_states_its_inputs(
     assert "line_s = 2 (given: " in shown
     assert "proxy_s = 0.003 (assumed: " in shown
     assert [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ")][1:] == ["1", "4"]
-    assert "head: saturated by 125 nodes" in shown
+    assert "head (batches): saturated by 125 nodes" in shown
