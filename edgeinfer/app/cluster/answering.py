@@ -36,7 +36,7 @@ RETRY_S = 0.02
 ENTRY, INDEX, LINE, NODE = "entry", "index", "line", "node"
 """Columns: a pickled entry; its index, its line of JSON, and the id of the node."""
 OTHER, FAILED = "other", "failed"
-"""Columns: what the node computes with, if that is not the reference; why a block has no answers: the batch ends."""
+"""Columns: what the node computes with, if that is not the reference; why it cannot answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +68,21 @@ class AnsweringNode:
             if order.lets_in or self._bits.decisive == order.reference.decisive:
                 self._models = open_on_node(order, source)
         except (EdgeInferError, OSError) as reason:
-            self._failed = f"{type(reason).__name__}: {reason}"
+            self._failed = str(reason)
 
     async def __call__(self, batch: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """The lines of a block. All of it runs in a thread of its own."""
         entries: list[BatchEntry] = [pickle.loads(each) for each in batch[ENTRY]]
-        if self._models is None:
-            if not self._failed:
-                await asyncio.sleep(HANDED_BACK_S)
-            lines = [""] * len(entries)
-        else:
+        lines, n = [""] * len(entries), len(entries)
+        if self._models is not None and not self._failed:
             try:
                 lines = await asyncio.get_running_loop().run_in_executor(self._threads, self._lines, entries)
             except Exception as reason:
-                self._failed, lines = f"{type(reason).__name__}: {reason}", [""] * len(entries)
-        n = len(entries)
+                self._failed = (
+                    str(reason) if isinstance(reason, EdgeInferError) else f"{type(reason).__name__}: {reason}"
+                )
+        if not all(lines):
+            await asyncio.sleep(HANDED_BACK_S)
         other = "" if self._failed or self._bits.decisive == self._order.reference.decisive else self._bits.told
         yield {
             INDEX: [entry.index for entry in entries],

@@ -19,7 +19,7 @@ from edgeinfer.app.batch_files import BatchEntry, digest
 from edgeinfer.app.cluster.answering import ENTRY, FAILED, INDEX, LINE, NODE, OTHER, AnsweringNode, NodeOrder
 from edgeinfer.app.cluster.nodes import ClusterNode, ComputedModel, nodes_of, on_node, reference_of, survey
 from edgeinfer.app.cluster.quiet import quiet_data
-from edgeinfer.app.cluster.sendable import main_form, settings_for_nodes, with_media
+from edgeinfer.app.cluster.sendable import first_within, main_form, settings_for_nodes, with_media
 from edgeinfer.app.cluster.weights import FileSender, SentModel
 from edgeinfer.errors import EdgeInferError
 
@@ -67,6 +67,7 @@ class ClusterAnswers:
         import ray.data
 
         self.counts = ClusterCounts()
+        self._failures: dict[str, str] = {}
         self._ray, self._entries, self._batch = ray, {entry.index: entry for entry in entries}, batch
         self._settings, beside = settings_for_nodes(batch.settings, model, entries)
         self._sent = SentModel.of(model, beside)
@@ -78,7 +79,7 @@ class ClusterAnswers:
         while left and n_empty < ROUNDS_WITHOUT_ANSWER:
             order, fleet = self._order()
             n_before = len(left)
-            for index, line in self._round(list(left.values()), order, fleet, source):
+            for index, line in self._round(first_within(left.values()), order, fleet, source):
                 entry = left.pop(index, None)
                 if entry is None:
                     self.counts.n_doubled += 1
@@ -86,6 +87,8 @@ class ClusterAnswers:
                 yield {**line, "digest": digest(entry)}  # of the line as it was given, before files were read
             self.counts.n_rounds += 1
             n_empty = n_empty + 1 if len(left) == n_before else 0
+            if n_empty and self._failures:
+                raise EdgeInferError(next(reversed(self._failures.values())))
         if left:
             raise EdgeInferError(
                 f"{len(left)} of {len(self._entries)} prompts have no answer: no node of the cluster answers any more; "
@@ -100,7 +103,7 @@ class ClusterAnswers:
 
     def _order(self) -> tuple[NodeOrder, Fleet]:
         """Survey the nodes, and tell which of them answer. Raises EdgeInferError if none can."""
-        nodes = nodes_of(self._ray)
+        nodes = [node for node in nodes_of(self._ray) if node.id not in self._failures]
         found = survey(self._ray, nodes, self._compared)
         reference = reference_of(nodes, found)
         able = []
@@ -119,8 +122,8 @@ class ClusterAnswers:
         order = NodeOrder(
             self._settings, self._sent, batch.parallel, batch.n_replicas, self._compared, reference, batch.lets_in
         )
-        known = {node.id for node in nodes}
-        return order, Fleet(self._ray, able, frozenset(known - {node.id for node in able}))
+        others = {node.id for node in nodes} - {node.id for node in able}
+        return order, Fleet(self._ray, able, frozenset(others | self._failures.keys()))
 
     def _note(self, text: str) -> None:
         if text not in self.counts.notes:
@@ -129,18 +132,28 @@ class ClusterAnswers:
     def _round(
         self, entries: Sequence[BatchEntry], order: NodeOrder, fleet: Fleet, source: Any
     ) -> Iterator[tuple[int, dict[str, object]]]:
-        """Let the nodes answer entries once; what is lost with a node does not come."""
-        with quiet_data(), losing_blocks():
-            for rows in answered_rows(self._ray, entries, order, fleet, source):
-                columns = (rows[name] for name in (INDEX, LINE, NODE, OTHER, FAILED))
-                for index, line, node, other, failed in zip(*columns, strict=True):
-                    if failed:
-                        raise EdgeInferError(str(failed).partition(": ")[2] or str(failed))
-                    if not line:
-                        self._note(f"a node that joined computes other bits, and is left out: {other}")
-                        continue
-                    self.counts.lines_by_node[str(node)] += 1
-                    yield int(index), {**json.loads(line), **({"computed_by": str(other)} if other else {})}
+        """Let the nodes answer entries once; what is lost with a node, or handed back by it, does not come."""
+        try:
+            with quiet_data(), losing_blocks():
+                for rows in answered_rows(self._ray, entries, order, fleet, source):
+                    columns = (rows[name] for name in (INDEX, LINE, NODE, OTHER, FAILED))
+                    for index, line, node, other, failed in zip(*columns, strict=True):
+                        if not line:
+                            self._handed_back(str(node), str(other), str(failed))
+                            continue
+                        self.counts.lines_by_node[str(node)] += 1
+                        yield int(index), {**json.loads(line), **({"computed_by": str(other)} if other else {})}
+        except self._ray.exceptions.RayError as reason:
+            said = (str(reason).strip() or type(reason).__name__).splitlines()[-1]
+            self._note(f"Ray ended a round of the batch, which goes on with another one: {said}")
+
+    def _handed_back(self, node: str, other: str, failed: str) -> None:
+        """A node that joined or failed gave lines back."""
+        if failed:
+            self._failures[node] = failed
+            self._note(f"node {node[:8]} does not answer: {failed}")
+        else:
+            self._note(f"node {node[:8]} has joined, computes other bits, and is left out: {other}")
 
 
 class Fleet:
@@ -148,7 +161,7 @@ class Fleet:
 
     def __init__(self, ray: ModuleType, able: Sequence[ClusterNode], excluded: frozenset[str]) -> None:
         self._ray, self._excluded = ray, excluded
-        self.nodes, self._given = list(able), 0
+        self.nodes, self._given = list(able), set[str]()
 
     @property
     def least_cpus(self) -> int:
@@ -157,11 +170,11 @@ class Fleet:
 
     def __call__(self) -> dict[str, Any]:
         """Ray's options for the next actor: a node of its own with all of its CPUs."""
-        if self._given >= len(self.nodes):
+        if all(node.id in self._given for node in self.nodes):
             known = {node.id for node in self.nodes} | self._excluded
             self.nodes += [node for node in nodes_of(self._ray) if node.id not in known]
-        node = self.nodes[min(self._given, len(self.nodes) - 1)]
-        self._given += 1
+        node = next((node for node in self.nodes if node.id not in self._given), self.nodes[-1])
+        self._given.add(node.id)
         return {"num_cpus": node.n_cpus, "scheduling_strategy": on_node(node.id)}
 
 
@@ -200,13 +213,16 @@ def answered_rows(
 
 @contextmanager
 def losing_blocks() -> Iterator[None]:
-    """In this context a block that is lost with its node is not an error of Ray Data's."""
+    """In this context Ray Data goes on if a block is lost with its node, or an actor before it has started."""
     from ray.data import DataContext
 
     context = DataContext.get_current()
-    before = context.max_errored_blocks
-    context.max_errored_blocks = -1
+    names = [name for name in ("max_errored_blocks", "max_consecutive_actor_init_deaths") if hasattr(context, name)]
+    before = {name: getattr(context, name) for name in names}
+    for name in names:  # the second one is newer
+        setattr(context, name, -1)
     try:
         yield
     finally:
-        context.max_errored_blocks = before
+        for name, value in before.items():
+            setattr(context, name, value)

@@ -7,7 +7,7 @@ the bytes of their images and sounds. Refuses what only one computer can do. Sen
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MEDIA_BYTES = 64 << 20
 """Larger files of images and sounds are left to the node, which says what is wrong with them."""
+MOST_MEDIA_BYTES = 2 << 30
+"""Files of images and sounds of one round, which are in memory together."""
 MEDIA = ("image", "audio")
 
 
@@ -89,6 +91,25 @@ def with_media(entry: BatchEntry) -> BatchEntry:
         else:
             messages.append(message)
     return replace(entry, prompt=replace(entry.prompt, content=messages))
+
+
+def first_within(entries: Iterable[BatchEntry], most_bytes: int = MOST_MEDIA_BYTES) -> list[BatchEntry]:
+    """The first entries whose images and sounds have so many bytes together; at least one."""
+    found: list[BatchEntry] = []
+    for entry in entries:
+        most_bytes -= sum(_file_bytes(part) for part in _media_parts(entry.prompt))
+        if most_bytes < 0 and found:
+            break
+        found.append(entry)
+    return found
+
+
+def _file_bytes(part: Mapping[str, Any]) -> int:
+    source = part.get(str(part.get("type")))
+    try:
+        return len(source) if isinstance(source, bytes) else Path(str(source)).stat().st_size
+    except (OSError, ValueError):
+        return 0
 
 
 def _media_parts(prompt: Prompt) -> Iterator[Mapping[str, Any]]:

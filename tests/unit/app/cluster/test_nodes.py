@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from edgeinfer.app.cluster.batches import lines_per_block
+from edgeinfer.app.cluster.batches import Fleet, lines_per_block
 from edgeinfer.app.cluster.nodes import ClusterNode, NodeBits, reference_of
 from edgeinfer.errors import EdgeInferError
 
@@ -30,6 +32,26 @@ def test_without_a_node_that_computes_the_reasons_are_told() -> None:
         reference_of([node("a")], {"a": "it has no numba"})
     with pytest.raises(EdgeInferError, match="it has no nodes with CPUs"):
         reference_of([], {})
+
+
+def test_a_node_that_joins_gets_the_next_actor_and_one_that_is_left_out_none() -> None:
+    listed = [
+        {"NodeID": name * 56, "NodeManagerHostname": "host", "Resources": {"CPU": 2.0 + number}, "Alive": True}
+        for number, name in enumerate("abc")
+    ]
+    context = SimpleNamespace(get_node_id=lambda: "a" * 56)
+    ray = SimpleNamespace(nodes=lambda: listed, get_runtime_context=lambda: context)
+    fleet = Fleet(ray, [node("a" * 56), node("b" * 56)], frozenset({"c" * 56}))  # type: ignore[arg-type]
+    pytest.importorskip("ray")
+    assert fleet.least_cpus == 4
+    given = [placed(fleet) for _ in range(3)]
+    assert given == ["a", "b", "b"]  # all have one: it waits for a CPU that is never free
+    listed += [{**listed[0], "NodeID": name * 56} for name in "de"]
+    assert [placed(fleet) for _ in range(3)] == ["d", "e", "e"]
+
+
+def placed(fleet: Fleet) -> str:
+    return str(fleet()["scheduling_strategy"].node_id)[0]
 
 
 def test_blocks_have_a_line_until_the_driver_would_not_keep_up() -> None:
