@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
+import tracemalloc
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,3 +165,22 @@ def test_addresses_are_names_too() -> None:
     options.check()
     assert all(map(options.knows_host, ("10.0.0.7:80", "[fe80::2]:80", "[::1]")))
     assert not options.knows_host("10.0.0.8")
+
+
+@pytest.mark.parametrize("begin", ["", '{"messages": 3, "more": "'], ids=["no JSON", "wrong JSON"])
+def test_a_refused_body_is_let_go_at_once(tiny_model: Path, begin: str) -> None:
+    body = (begin + "x" * 3_000_000 + '"}').encode()
+    with served(tiny_model, ServerOptions(port=0)) as running:
+        http = running.http()
+        http.post(CHAT, content=body)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(6):
+                assert http.post(CHAT, content=body).status_code == 400
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert held < 2 * len(body)

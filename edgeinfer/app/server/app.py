@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 import edgeinfer
 from edgeinfer.app.server.allowed import origin_expression
 from edgeinfer.app.server.bodies import PlainBodies
-from edgeinfer.app.server.errors import APIError, invalid, told_error
+from edgeinfer.app.server.errors import APIError, forget_frames, invalid, told_error
 from edgeinfer.app.server.guard import Guard
 from edgeinfer.app.server.kept_streams import KeepsStreams
 from edgeinfer.app.server.listening import ServerOptions
@@ -80,6 +80,7 @@ def _describe(app: FastAPI) -> None:
 async def _failed(request: Request, reason: Exception) -> Response:
     """Return the response for an exception raised by a route."""
     error = told_error(reason, request.scope)
+    forget_frames(reason)
     return JSONResponse(error.body_at(request.scope["path"]), error.status, headers=dict(error.headers))
 
 
@@ -91,6 +92,7 @@ async def _invalid(request: Request, reason: Exception) -> Response:
         error = APIError(400, f"the body is no JSON: {first['ctx']['error']}")
     else:
         error = invalid([{**first, "loc": first["loc"][first["loc"][:1] == ("body",) :]}])
+    forget_frames(reason)
     return JSONResponse(error.body_at(request.scope["path"]), 400)
 
 
@@ -101,4 +103,5 @@ async def _http(request: Request, reason: Exception) -> Response:
         f"there is no {request.method} {request.scope['path']}" if reason.status_code == 404 else str(reason.detail)
     )
     error = APIError(reason.status_code, message)
+    forget_frames(reason)
     return JSONResponse(error.body_at(request.scope["path"]), reason.status_code, headers=reason.headers)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -164,6 +165,16 @@ def told_error(reason: Exception, scope: Mapping[str, Any]) -> APIError:
         method, path, identity = (scope.get(name) for name in ("method", "path", REQUEST_ID))
         LOG.error("%s %s failed (%s)", method, path, identity, exc_info=reason)
     return error
+
+
+def forget_frames(reason: BaseException | None) -> None:
+    """Drop what the frames of an answered exception and of its causes hold, such as a body of megabytes.
+
+    Frames and exceptions hold each other, so all of it would live until the garbage collector comes to the oldest.
+    """
+    while reason is not None:
+        traceback.clear_frames(reason.__traceback__)
+        reason = reason.__cause__ or reason.__context__
 
 
 _ERROR_SCHEMA = {
