@@ -187,11 +187,9 @@ def read_config(path: Path) -> dict[str, object]:
                 f"{path}: [{name}] names programs to start, which a folder's file must not; "
                 f"move it to {user_config_path()}"
             )
-    for name, reason in FOR_USERS_ALONE.items():
+    for name, why in FOR_USERS_ALONE.items():
         if name in table and not is_users:
-            raise BadSetting(
-                f"{path}: {name} {reason}, which a folder's file must not; move it to {user_config_path()}"
-            )
+            raise BadSetting(f"{path}: {name} {why}, which a folder's file must not; move it to {user_config_path()}")
     return {
         find_option(name, str(path)).name: read_value(name, value, place=str(path)) for name, value in table.items()
     }

@@ -32,8 +32,8 @@ from tests.waiting import until
 pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray leaves files and sockets open
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 NODE = {"num_cpus": 1, "object_store_memory": 80_000_000, "node_ip_address": "127.0.0.1"}
@@ -107,7 +107,7 @@ def on_ray(cluster: Any, long_model: Path) -> Iterator[OnRay]:
         assert not is_own
         assert len([node for node in ray.nodes() if node["Alive"]]) == 2
         serving = Serving(settings, OPTIONS, path_model(long_model), 1.0)
-        with deployed(serving, ReplicaCounts(2, 2), is_own=True) as handle:
+        with deployed(serving, ReplicaCounts(2, 2)) as handle:
             app, _ = guarded_front(handle, OPTIONS)
             server = Server(uvicorn.Config(app, log_config=None, lifespan="off"))
             thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))

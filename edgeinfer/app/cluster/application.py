@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from edgeinfer.app.cluster.door import Door
@@ -28,6 +29,7 @@ STATS_S = 2.0
 """Seconds between two reports of what models are open."""
 DOOR_REQUESTS = 10_000
 """Requests at a time that Serve's door takes; replicas limit answers."""
+LOGGING = MappingProxyType({"enable_access_log": False, "log_level": "WARNING"})
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 
 
@@ -81,6 +83,7 @@ def replicas(serving: Serving, counts: ReplicaCounts) -> Any:
         max_replicas_per_node=counts.per_node,
         ray_actor_options={"num_cpus": serving.n_cpus},
         graceful_shutdown_timeout_s=DRAIN_S,
+        logging_config=dict(LOGGING),
         graceful_shutdown_wait_loop_s=1.0,
         request_router_config=RequestRouterConfig(
             request_router_class="edgeinfer.app.cluster.routing.PrefixRouter",
@@ -102,5 +105,6 @@ def behind_door(serving: Serving, counts: ReplicaCounts) -> Any:
         max_ongoing_requests=DOOR_REQUESTS,
         ray_actor_options={"num_cpus": 0},
         graceful_shutdown_timeout_s=DRAIN_S,
+        logging_config=dict(LOGGING),
     )(serve.ingress()(Door))
     return deployment.bind(replicas(serving, counts), serving.options)

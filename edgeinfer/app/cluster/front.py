@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgeinfer.app.cluster.exchange import sent_scope
+from edgeinfer.app.cluster.forwarded_request import sent_scope
 from edgeinfer.app.cluster.merged_metrics import merged_metrics
 from edgeinfer.app.cluster.request_keys import RequestKeys, read_record, request_keys
 from edgeinfer.app.server.anthropic_stream import ANTHROPIC
@@ -59,7 +59,7 @@ class Front:
 
     def __init__(self, handle: Any, options: ServerOptions) -> None:
         self._handle, self._options = handle, options
-        self._answer = handle.options(method_name="answer", stream=True)
+        self._answer = handle.options(method_name="answer", stream=True, _by_reference=False)
         self._is_ending: asyncio.Event | None = None
         self._rests: set[asyncio.Task[None]] = set()
 

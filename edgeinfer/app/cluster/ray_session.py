@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from edgeinfer.app.server.listening import is_loopback
@@ -22,8 +23,19 @@ from edgeinfer.engine.running import running_folder
 from edgeinfer.errors import BadSetting
 
 LOG = logging.getLogger("edgeinfer.server")
+INNER = "r"
 MOST_FOLDER_BYTES = 40
 """Bytes of the path of Ray's folder: the names of its sockets come to 107 with it, the most that Linux takes."""
+START = MappingProxyType(
+    {
+        "RAY_worker_niceness": "0",  # 15 by itself: any other program would stop the replicas
+        "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",  # each thread between costs a request a millisecond
+        "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+        "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "100",
+        "GRPC_VERBOSITY": "ERROR",
+    }
+)
+"""What Ray's processes find in their environment where edgeinfer starts Ray, if it says nothing else."""
 ANSWER_S = 3.0
 """Seconds that a cluster has to take a connection."""
 STORE_BYTES = 100_000_000
@@ -117,7 +129,8 @@ def _start(resources: dict[str, Any]) -> None:
 
     given = {"object_store_memory": STORE_BYTES, **resources}
     _keep_to_loopback("127.0.0.1")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # 15 by itself: any other program would stop the replicas
+    for name, value in START.items():
+        os.environ.setdefault(name, value)
     try:
         ray.init(
             address="local",
@@ -135,18 +148,21 @@ def _start(resources: dict[str, Any]) -> None:
 
 
 def ray_folder(preferred: Path | None = None) -> Path:
-    """The folder for Ray's files and sockets: beside ours, or where that path is too long, in the temporary folder."""
+    """The folder for Ray's files and sockets: beside ours, or where that path is too long, in the temporary folder.
+
+    Ray lets everybody write there, so it is in a folder of this user alone. Raises BadSetting.
+    """
     folder = preferred or running_folder().parent / "ray"
-    if len(os.fsencode(folder)) > MOST_FOLDER_BYTES:
+    if len(os.fsencode(folder / INNER)) > MOST_FOLDER_BYTES:
         user = os.getuid() if hasattr(os, "getuid") else 0
         short = Path(tempfile.gettempdir()) / f"edgeinfer-ray-{user}"
         LOG.info("Ray's files are in %s: sockets cannot have a path as long as %s", short, folder)
         folder = short
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat()
-    if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
-        raise BadSetting(f"{folder} belongs to another user or can be written by others; remove it first")
-    return folder
+    if hasattr(os, "getuid") and folder.lstat().st_uid != os.getuid():
+        raise BadSetting(f"{folder} belongs to another user, who could change what Ray runs; remove it first")
+    folder.chmod(0o700)
+    return folder / INNER
 
 
 def _first_line(reason: BaseException) -> str:

@@ -20,7 +20,8 @@ from typing import Any
 from starlette.types import Message
 
 from edgeinfer.app.cluster.claimed_cores import ClaimedCores, share_of
-from edgeinfer.app.cluster.exchange import Exchange
+from edgeinfer.app.cluster.forwarded_request import ForwardedRequest
+from edgeinfer.app.cluster.node_address import keep_to_node_address
 from edgeinfer.app.cluster.request_keys import RequestKeys
 from edgeinfer.app.opening.model_choice import choose_model
 from edgeinfer.app.server.app import create_app
@@ -63,6 +64,7 @@ class Replica:
         """Opens the models to start with. Raises EdgeInferError."""
         from ray import serve
 
+        keep_to_node_address()
         keep_one_arena()
         sys.setswitchinterval(SWITCH_S)
         log_to_stderr()
@@ -123,11 +125,11 @@ class Replica:
         if self._cores is not None:
             self._cores.close()
 
-    def _begun(self, scope: Mapping[str, Any], body: bytes) -> Exchange:
-        exchange = Exchange(self._app, scope, body)
-        self._answers.add(exchange.task)  # some go on without their client
-        exchange.task.add_done_callback(self._answers.discard)
-        return exchange
+    def _begun(self, scope: Mapping[str, Any], body: bytes) -> ForwardedRequest:
+        forwarded = ForwardedRequest(self._app, scope, body)
+        self._answers.add(forwarded.task)  # some go on without their client
+        forwarded.task.add_done_callback(self._answers.discard)
+        return forwarded
 
     def _placed(self, serving: Serving) -> Settings:
         """The settings with cores of this replica's own, where it shares the computer with others."""

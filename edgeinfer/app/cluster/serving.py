@@ -58,17 +58,16 @@ def run_cluster(options: ServerOptions, sidecar: Sidecar, cluster: ClusterOption
         raise BadSetting("--idle-timeout is for a server of one process; leave it or --ray out")
     require_servable(options)
     log_to_stderr()
-    logging.getLogger("ray").setLevel(logging.WARNING)
     names, _ = served_models(settings, options, cluster.presets_path)
     model = None if names.presets is not None else names.default
     listeners = listen_all(options.addresses, options.port)
     try:
-        with unwound_by_sigterm(), ray_session(cluster.address) as is_own:
+        with unwound_by_sigterm(), ray_session(cluster.address):
             import ray
 
             n_cpus = node_cpus(ray.nodes())
             serving, counts = laid_out(settings, options, model, n_cpus, cluster.replicas, cluster.presets_path)
-            with deployed(serving, counts, is_own=is_own) as handle, RunningNote(address=f"{url_of(listeners[0])}/v1"):
+            with deployed(serving, counts) as handle, RunningNote(address=f"{url_of(listeners[0])}/v1"):
                 app, front = guarded_front(handle, options)
                 where = f" on Ray ({len(n_cpus)} nodes, {counts.least} replicas)"
                 print_ready(names.default.name, where, sidecar, listeners[0])
@@ -80,10 +79,11 @@ def run_cluster(options: ServerOptions, sidecar: Sidecar, cluster: ClusterOption
 
 
 @contextmanager
-def deployed(serving: Serving, counts: ReplicaCounts, *, is_own: bool, name: str = APP_NAME) -> Iterator[Any]:
+def deployed(serving: Serving, counts: ReplicaCounts, name: str = APP_NAME) -> Iterator[Any]:
     """Run the replicas for the block; gives their handle. Raises EdgeInferError with what a replica says."""
     from ray import serve
 
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
     try:
         serve.run(replicas(serving, counts), name=name, route_prefix=None)
@@ -92,7 +92,7 @@ def deployed(serving: Serving, counts: ReplicaCounts, *, is_own: bool, name: str
         raise EdgeInferError(f"no replica starts: {_told(name) or reason}") from None
     finally:
         with suppress(Exception):
-            serve.shutdown() if is_own else serve.delete(name)
+            serve.delete(name)
 
 
 def _told(name: str) -> str | None:

@@ -28,7 +28,7 @@ def sent_scope(scope: Scope) -> dict[str, Any]:
     return {name: scope[name] for name in SENT_FIELDS if name in scope}
 
 
-class Exchange:
+class ForwardedRequest:
     """A request, and its response as it comes."""
 
     def __init__(self, app: ASGIApp, scope: Mapping[str, Any], body: bytes) -> None:

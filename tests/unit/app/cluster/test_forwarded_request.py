@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from edgeinfer.app.cluster.exchange import Exchange, sent_scope
+from edgeinfer.app.cluster.forwarded_request import ForwardedRequest, sent_scope
 from edgeinfer.app.server.errors import REQUEST_ID
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/x", "headers": []}
@@ -22,7 +22,7 @@ async def test_the_application_gets_the_body_and_its_messages_come_back() -> Non
         await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b"!"})
 
-    messages = [each async for part in Exchange(echo, SCOPE, b"hi").messages() for each in part]
+    messages = [each async for part in ForwardedRequest(echo, SCOPE, b"hi").messages() for each in part]
     assert [each.get("body") for each in messages] == [None, b"hi", b"!"]
 
 
@@ -35,11 +35,11 @@ async def test_to_stop_reading_is_to_leave_and_the_application_may_go_on() -> No
         after.append((await receive())["type"])
         await send({"type": "http.response.body", "body": b"nobody reads this"})
 
-    exchange = Exchange(follows, SCOPE, b"")
-    parts = exchange.messages()
+    forwarded = ForwardedRequest(follows, SCOPE, b"")
+    parts = forwarded.messages()
     assert len(await anext(parts)) == 1
     await parts.aclose()  # type: ignore[attr-defined]
-    await exchange.task
+    await forwarded.task
     assert after == ["http.disconnect"]
 
 
@@ -47,7 +47,7 @@ async def test_an_application_that_fails_is_told_and_logged(caplog: pytest.LogCa
     async def fails(scope: Scope, receive: Receive, send: Send) -> None:
         raise ZeroDivisionError("by what")
 
-    messages = [each async for part in Exchange(fails, SCOPE, b"").messages() for each in part]
+    messages = [each async for part in ForwardedRequest(fails, SCOPE, b"").messages() for each in part]
     assert messages[0]["status"] == 500
     assert b"by what" not in messages[1]["body"]
     assert "POST /v1/x failed" in caplog.text
