@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.batch_files import read_entries
 from edgeinfer.app.cli import build_app
 from edgeinfer.app.cluster.batches import ClusterAnswers, ClusterBatch
-from edgeinfer.models.store import path_model
+from edgeinfer.app.cluster.nodes import on_node
+from edgeinfer.app.cluster.weights import FileSender, SentModel, bring, pieces_of
+from edgeinfer.models.store import ModelStore, path_model
 from edgeinfer.settings import Settings, load_settings
 from tests.app.cluster.conftest import OTHER, SLOW, Nodes
 from tests.waiting import until
@@ -84,7 +87,6 @@ def test_nodes_come_and_go_and_no_line_is_lost_or_doubled(nodes: Nodes, tiny_mod
     assert answers.counts.n_doubled == 0
     assert joiner is not None
     assert by_node[slow.node_id] < n_lines / 2  # it held up nobody
-    print(by_node, answers.counts.n_rounds)
     nodes.kill(slow)
     nodes.kill(joiner)
 
@@ -130,3 +132,25 @@ def test_a_killed_driver_goes_on_where_it_was(nodes: Nodes, tiny_model: Path, tm
     assert out.read_text().splitlines()[: len(before)] == before
     assert records(out.read_text()) == records(batch(tiny_model, lines).stdout)
     nodes.kill(slow)
+
+
+def test_weights_reach_nodes_over_the_object_store_and_only_once(
+    nodes: Nodes, tiny_model: Path, tmp_path: Path
+) -> None:
+    import ray
+
+    sent = SentModel.of(path_model(tiny_model))
+    files = tuple(replace(file, path=f"/no/such/{Path(file.path).name}") for file in sent.files)
+    there = replace(sent, files=files, source="no such model")
+    here = on_node(ray.get_runtime_context().get_node_id())
+    sender = ray.remote(FileSender).options(num_cpus=0, scheduling_strategy=here).remote(sent.files)
+
+    def fetched() -> str:
+        return str(bring(there, pieces_of(sender), ModelStore(tmp_path / "models"), tmp_path / "fetched")[0])
+
+    task = ray.remote(num_cpus=0)(fetched)
+    on_nodes = [task.options(scheduling_strategy=on_node(node["NodeID"])) for node in ray.nodes() if node["Alive"]]
+    paths = set(ray.get([each.remote() for each in on_nodes]))
+    assert len(on_nodes) > 1
+    assert [Path(path).read_bytes() for path in paths] == [tiny_model.read_bytes()]
+    assert ray.get(sender.n_sent.remote()) == sent.files[0].n_pieces
