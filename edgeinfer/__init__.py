@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import EdgeInferError as EdgeInferError
     from edgeinfer.errors import EngineClosed as EngineClosed
     from edgeinfer.errors import ModelNotFound as ModelNotFound
+    from edgeinfer.errors import NotFinite as NotFinite
     from edgeinfer.errors import OtherKindOfModel as OtherKindOfModel
     from edgeinfer.errors import PackFailed as PackFailed
     from edgeinfer.errors import SessionsFailed as SessionsFailed
@@ -82,6 +83,7 @@ __all__ = [
     "ModelInfo",
     "ModelNotFound",
     "Module",
+    "NotFinite",
     "OtherKindOfModel",
     "PackFailed",
     "Prompt",

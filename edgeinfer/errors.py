@@ -83,6 +83,10 @@ class DeviceFailed(EdgeInferError):
     """A device that failed, ran out of memory or did not respond while running a model."""
 
 
+class NotFinite(EdgeInferError):
+    """A model computed something that is no finite number: its file is damaged, it overflows, or a device fails."""
+
+
 class EngineClosed(EdgeInferError):
     """A call on a model or session after `close()`."""
 

@@ -123,5 +123,5 @@ def _owner(content: bytes) -> tuple[int, float] | None:
     try:
         record = json.loads(content)
         return int(record["pid"]), float(record["started"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -10,6 +10,7 @@ cross-encoder; Qwen3 Embedding, arXiv 2506.05176). Passes are small, so that run
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,7 +29,7 @@ from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.errors import BadGGUF, BadSetting, ContextOverflow, DoesNotFit, UnsupportedModel
+from edgeinfer.errors import BadGGUF, BadSetting, ContextOverflow, DoesNotFit, NotFinite, UnsupportedModel
 from edgeinfer.graph.activations import gelu, relu
 from edgeinfer.graph.graph import Bend
 from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
@@ -291,6 +292,11 @@ class Embedder:
         for weight in self._dense:
             pooled = weight @ pooled
         length = float(np.linalg.norm(pooled))
+        if not math.isfinite(length):
+            raise NotFinite(
+                "the model gave no numbers (NaN or infinity); its file is damaged, it overflows or the device fails: "
+                "check its checksum, or try another quantisation of it, or --device cpu"
+            )
         unit: Floats = pooled / np.float32(length) if normalized and length else pooled
         return unit
 

@@ -101,7 +101,7 @@ def _kept(path: Path) -> Cpu | None:
     try:
         name, flags, features = json.loads(path.read_bytes())
         return Cpu(str(name), str(flags), frozenset(map(str, features)))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

@@ -96,7 +96,7 @@ def read_manifest(path: Path) -> Manifest | None:
         if record["format"] != FORMAT or not files or manifest_file_name(record["name"]) != path.name:
             return None
         return Manifest(record["name"], str(record["source"]), str(record["key"]), str(record["asked"]), files)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

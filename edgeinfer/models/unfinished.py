@@ -129,5 +129,5 @@ def _read(path: Path) -> Unfinished | None:
         if any(part.suffix != ".part" for part in parts):
             return None  # what is listed here may be deleted
         return Unfinished(str(record["source"]), str(record["name"]), int(record["nbytes"]), parts, path)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

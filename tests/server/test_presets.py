@@ -129,6 +129,7 @@ ONE = '[small]\nmodel = "one.gguf"\n'
     ("text", "said"),
     [
         ("[small\n", "presets.toml is not valid TOML: .*line 1"),
+        ("a = " + "[" * 100_000, "presets.toml is not valid TOML: .*recursion"),
         ("", r'has no model; add a table such as \["small"\]'),
         ("temp = 1\n" + ONE, r"line 1: temp belongs into a table: \[defaults\]"),
         (ONE + "contxt = 5\n", r"line 3, \[small\]: no setting is called contxt; did you mean ctx\?"),

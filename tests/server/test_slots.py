@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +91,35 @@ def test_an_empty_slot_writes_no_file(tiny_model: Path, options: ServerOptions) 
         told = act(running.http(), "save").json()
         assert (told["n_saved"], told["n_written"]) == (0, 0)
         assert not list(options.slot_folder.iterdir())
+
+
+def test_a_full_disk_is_told_and_what_was_saved_stays(tiny_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no small file system can be mounted here")
+    try:
+        with served(tiny_model, ServerOptions(port=0, parallel=3, slot_folder=folder)) as running:
+            http = running.http()
+            complete(http)
+            assert act(http, "save").status_code == 200
+            saved = (folder / "hen.bin").read_bytes()
+            with suppress(OSError), (folder / "filling").open("wb", buffering=0) as filling:
+                while True:
+                    filling.write(bytes(4096))
+            complete(http, prompt=PROMPT + "the net in the ten")
+            for name in ("hen.bin", "other.bin"):
+                refused = act(http, "save", name=name)
+                assert refused.status_code == 400
+                assert "No space left on device" in refused.text
+            assert sorted(path.name for path in folder.iterdir()) == ["filling", "hen.bin"]
+            assert (folder / "hen.bin").read_bytes() == saved
+            (folder / "filling").unlink()
+            assert act(http, "save", name="other.bin").status_code == 200
+            assert act(http, "restore").status_code == 200
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 2, 15, 16, 17, 40, 63, 64])

@@ -155,7 +155,7 @@ def test_unknown_names_get_the_nearest(tmp_path: Path, name: str, near: str) -> 
         load(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"temp = ", b"\xff\xfe", b"temp = 1\ntemp = 2\n"])
+@pytest.mark.parametrize("content", [b"temp = ", b"\xff\xfe", b"temp = 1\ntemp = 2\n", b"temp = " + b"[" * 100_000])
 def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.toml").write_bytes(content)
     with pytest.raises(BadSetting, match=r"config\.toml is not valid TOML"):

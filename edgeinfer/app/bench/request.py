@@ -125,7 +125,7 @@ def read_questions(path: Path) -> tuple[BenchConversation, ...]:
             if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
                 raise TypeError
             questions.append(BenchConversation(str(fields.get("category", "all")), tuple(turns)))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise BadSetting(
                 f'{path}, line {number}: wanted {{"category": "…", "turns": ["…"]}} with at least one turn'
             ) from None

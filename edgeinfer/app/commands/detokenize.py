@@ -45,7 +45,7 @@ def read_ids(text: str) -> list[int]:
     if stripped.startswith("{"):
         try:
             return [int(token) for token in json.loads(stripped)["tokens"]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise EdgeInferError('a JSON object with token ids looks like {"tokens": [1, 2]}') from None
     ids = []
     for word in re.split(r"[\s,]+", stripped.removeprefix("[").removesuffix("]").strip()):

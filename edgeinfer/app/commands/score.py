@@ -111,7 +111,7 @@ def _task(number: int, line: str) -> Task:
     try:
         record = json.loads(line)
         prompt, options = record["prompt"], record["options"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         prompt, options = None, ()
     is_usable = isinstance(prompt, str) and isinstance(options, list) and options
     if not is_usable or not all(isinstance(option, str) for option in options):

@@ -81,7 +81,7 @@ def _table(path: Path) -> dict[str, Any]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as reason:
         raise BadSetting(f"{path} is not valid TOML: {reason}") from None
     except OSError as reason:
         raise BadSetting(f"{path} cannot be read: {reason.strerror or reason}") from None

@@ -167,7 +167,7 @@ def _plain(value: str) -> object:
     """A number as such, so that it reads as one; any other text, for the settings to judge."""
     try:
         number = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     return number if type(number) in (int, float) else value
 
@@ -197,7 +197,7 @@ def _variables(value: str, where: str) -> dict[str, object]:
     """Variables of the template about thinking. Raises BadSetting for others."""
     try:
         given = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict) or not given.keys() <= {"enable_thinking", "reasoning_effort"}:
         raise BadSetting(f"{where}: of these variables, edgeinfer keeps enable_thinking and reasoning_effort, as JSON")

@@ -95,7 +95,7 @@ def read_presets(path: Path, settings: Settings) -> Presets:
     try:
         text = path.read_text(encoding="utf-8")
         tables, text = tables_of(text, path) if path.suffix.lower() == INI else (tomllib.loads(text), text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as reason:
         raise BadSetting(f"{path} is not valid TOML: {reason}") from None
     except OSError as reason:
         raise BadSetting(f"{path} cannot be read: {reason.strerror or reason}") from None

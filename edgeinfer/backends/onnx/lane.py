@@ -231,7 +231,7 @@ class _Embedding:
 
     def __init__(self, file: GGUFFile, op: Embed, learned: Weight | None, max_tokens: int) -> None:
         tensor = file.tensors[op.weight.tensor]
-        self.out = op.out
+        self.out, self._file, self._tensor = op.out, file, op.weight.tensor
         self._format, self._scale = format_of(tensor.ggml_type), np.float32(op.scale)
         self._raw = file.raw(op.weight.tensor).reshape(tensor.shape[0], -1)
         self.rows: Floats = np.zeros((max_tokens, op.weight.columns), np.float32)
@@ -241,7 +241,8 @@ class _Embedding:
             self._learned = weights.raw_rows(file, learned), format_of(file.tensors[learned.tensor].ggml_type)
 
     def fill(self, tokens: Int32s, positions: Int32s) -> None:
-        """Fill in the rows of these tokens at these positions."""
+        """Fill in the rows of these tokens at these positions. Raises BadGGUF if the file was cut short."""
+        self._file.check_whole(self._tensor)
         np.multiply(decode_rows(self._raw[tokens], self._format), self._scale, out=self.rows[: len(tokens)])
         if self._learned is not None:
             raw, form = self._learned

@@ -108,7 +108,7 @@ class GraphFeed:
     """The inputs of a graph with one signature."""
 
     def __init__(self, signature: Signature, file: GGUFFile) -> None:
-        self._signature = signature
+        self._signature, self._file = signature, file
         self._rows = {}  # raw rows of each embedding: views of the file, valid as long as they are held
         for embed in signature.embeds:
             info = file.tensors[embed.weight.tensor]
@@ -166,7 +166,8 @@ class GraphFeed:
         return found
 
     def _embedded(self, embed: Embed, tokens: Int32s) -> Floats:
-        """Rows of the embedding, decoded from the file: float32[T, D]."""
+        """Rows of the embedding, decoded from the file: float32[T, D]. Raises BadGGUF if that was cut short."""
+        self._file.check_whole(embed.weight.tensor)
         raw, form = self._rows[embed.out]
         values = decode_rows(raw[tokens], form)
         return np.ascontiguousarray(values if embed.scale == 1.0 else values * np.float32(embed.scale), np.float32)

@@ -46,7 +46,8 @@ class HostAttention:
         self._done: deque[AttentionJob] = deque()
         self._spans: list[DeviceSpan] = []
         self._is_busy = self._stopped = False
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # a signal may break off the exit of a Condition, but not that of a lock
+        self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self.patience_s = PATIENCE_S
 
@@ -60,7 +61,7 @@ class HostAttention:
 
     def send(self, job: AttentionJob) -> None:
         """Queue a job behind those before it. Raises EngineClosed."""
-        with self._changed:
+        with self._lock:
             if self._stopped:
                 raise EngineClosed("the model is closed; load it again")
             if self._thread is None:
@@ -71,7 +72,7 @@ class HostAttention:
 
     def take_done(self) -> list[AttentionJob]:
         """Jobs finished since the last call. Raises what a job raised."""
-        with self._changed:
+        with self._lock:
             done = list(self._done)
             self._done.clear()
         for job in done:
@@ -82,7 +83,7 @@ class HostAttention:
     def wait(self) -> None:
         """Wait for a finished job. Raises DeviceFailed after `patience_s`, or if no job is pending."""
         self._await(lambda: bool(self._done) or not (self._queue or self._is_busy))
-        with self._changed:
+        with self._lock:
             if not self._done:
                 raise DeviceFailed("attention on the cpu was waited for, and none is under way")
 
@@ -92,15 +93,15 @@ class HostAttention:
 
     def drop(self) -> None:
         """Drop all jobs except the running one, and wait for it."""
-        with self._changed:
+        with self._lock:
             self._queue.clear()
         self.settle()
-        with self._changed:
+        with self._lock:
             self._done.clear()
 
     def take_spans(self) -> list[DeviceSpan]:
         """When the host worked since the last call."""
-        with self._changed:
+        with self._lock:
             spans, self._spans = self._spans, []
         return spans
 
@@ -121,7 +122,7 @@ class HostAttention:
 
     def close(self) -> None:
         """Let the running job end, drop the others and free the memory. Safe to call twice."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._queue.clear()
             self._changed.notify_all()
@@ -130,7 +131,7 @@ class HostAttention:
         self._lane.close()
 
     def _await(self, happened: Callable[[], bool]) -> None:
-        with self._changed:
+        with self._lock:
             if not self._changed.wait_for(lambda: self._stopped or happened(), self.patience_s):
                 raise DeviceFailed(f"attention on the cpu did not end in {self.patience_s:.0f} s")
             if self._stopped:
@@ -138,7 +139,7 @@ class HostAttention:
 
     def _work(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 self._is_busy = False
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._queue or self._stopped)
@@ -150,7 +151,7 @@ class HostAttention:
                 job.made = self._attended(job)
             except BaseException as failure:  # raised where the job is collected
                 job.failure = failure
-            with self._changed:
+            with self._lock:
                 self._spans.append(DeviceSpan(HOST, f"attention {job.layer}", began, time.perf_counter()))
                 self._done.append(job)
 

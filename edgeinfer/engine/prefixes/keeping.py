@@ -94,7 +94,8 @@ class PrefixWriter:
         self._pool, self._pages, self._store, self._root, self._is_busy = pool, pages, store, root, is_busy
         self._waiting: list[NotedText] = []
         self._writing: NotedText | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # a signal may break off the exit of a Condition, but not that of a lock
+        self._changed = threading.Condition(self._lock)
         self._hurries = self._closing = False
         self._thread: threading.Thread | None = None
 
@@ -108,7 +109,7 @@ class PrefixWriter:
             return
         holder = cached.branch() if keeps else None
         text = NotedText(tokens, cached.scales, min(n_prompt - 1, len(tokens)) // PAGE, holder)
-        with self._changed:
+        with self._lock:
             left = [each for each in self._waiting if not text.contains(each)][1 - MOST_WAITING :]
             dropped, self._waiting = [each for each in self._waiting if each not in left], [*left, text]
             self._changed.notify_all()
@@ -122,7 +123,7 @@ class PrefixWriter:
 
     def keep_copy(self, cached: CachedSequence) -> None:
         """Copy what is noted of a sequence that is about to lose its memory. Call with the engine's lock held."""
-        with self._changed:
+        with self._lock:
             texts = [each for each in (self._writing, *self._waiting) if each is not None]
         for text in texts:
             n_left = COPIES_BYTES - sum(each.copied.n_bytes for each in texts if each.copied is not None)
@@ -148,7 +149,7 @@ class PrefixWriter:
     def finish(self) -> None:
         """Return once everything noted is written or given up, or it takes too long."""
         until_s = time.monotonic() + CLOSING_S
-        with self._changed:
+        with self._lock:
             while self._thread is not None and (self._waiting or self._writing) and time.monotonic() < until_s:
                 self._hurries = True
                 self._changed.notify_all()
@@ -158,7 +159,7 @@ class PrefixWriter:
     def close(self) -> None:
         """Write what is noted, and end the thread; may be called twice."""
         self.finish()
-        with self._changed:
+        with self._lock:
             self._closing = True
             dropped, self._waiting = self._waiting, []
             self._changed.notify_all()
@@ -176,13 +177,13 @@ class PrefixWriter:
                 pass
             finally:
                 text.release()
-                with self._changed:
+                with self._lock:
                     self._writing = None
                     self._changed.notify_all()
 
     def _next(self) -> NotedText | None:
         """Wait for a text, and for a time when nothing is busy; None at the end."""
-        with self._changed:
+        with self._lock:
             while not self._closing:
                 ready = next((each for each in self._waiting if not self._must_wait(each)), None)
                 if ready is not None:

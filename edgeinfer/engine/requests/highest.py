@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
 from edgeinfer.engine.requests.noise import Int64s
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import EdgeInferError, NotFinite
 
 ROW = 1024
 """Width of the rows in which logits are searched for the highest."""
@@ -18,14 +18,19 @@ ROWS_SKIPPED = 4
 """One row in this many is used to estimate where the highest logits begin."""
 
 
+def no_number(token: int, what: str) -> NotFinite:
+    """The error of a model that has NaN or infinity for a token."""
+    return NotFinite(
+        f"the model gave no number for token {token} ({what}); the file is damaged, the model overflows or the device "
+        "fails: check its checksum, or try another quantisation of it, or --device cpu"
+    )
+
+
 def most_likely(values: NDArray[np.float32], tokens: Int64s | None = None) -> int:
     """Index of the highest logit; of equals, the lowest index. `tokens`: the token of each value."""
     best = int(values.argmax())
     if np.isnan(values[best]):
-        raise EdgeInferError(
-            f"the model gave no number for token {best if tokens is None else tokens[best]} (NaN); the file is damaged "
-            "or the model overflows: check its checksum, or try another quantisation of it"
-        )
+        raise no_number(best if tokens is None else int(tokens[best]), "NaN")
     if values[best] == -np.inf:
         raise EdgeInferError("every token is forbidden: logit_bias or the model left none to choose from")
     return best

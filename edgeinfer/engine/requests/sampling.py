@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.engine.requests.highest import highest_of, most_likely, most_likely_by_peaks, shortlist
+from edgeinfer.engine.requests.highest import highest_of, most_likely, most_likely_by_peaks, no_number, shortlist
 from edgeinfer.engine.requests.noise import Doubles, Int64s, Noise, exponential
 from edgeinfer.errors import BadSetting
 
@@ -202,7 +202,7 @@ class Sampler:
         n: int,
         peaks: NDArray[np.float32] | None = None,
     ) -> int:
-        """The token of draw `n`, given the tokens before it. Raises EdgeInferError if logits are NaN.
+        """The token of draw `n`, given the tokens before it. Raises NotFinite if logits are NaN or infinity.
 
         `peaks`: peaks of the logits, as described in `base.Peaked`; they only save time.
         """
@@ -212,7 +212,9 @@ class Sampler:
             shifted = self._shifted(logits, history)
             if peaks is not None and shifted is logits and (found := most_likely_by_peaks(logits, peaks)) is not None:
                 return found
-            return most_likely(shifted)
+            best = most_likely(shifted)
+            _check_finite(logits, best)
+            return best
         self.drawn_from = self.distribution(logits, history, peaks)
         return self.drawn_from.draw(self.noise, n)
 
@@ -221,7 +223,7 @@ class Sampler:
     ) -> Distribution:
         """The distribution that `choose` draws from.
 
-        Raises EdgeInferError if logits are NaN or no token is possible.
+        Raises NotFinite if logits are NaN or infinity, EdgeInferError if no token is possible.
         """
         settings = self.settings
         if settings.temperature > 0 and (found := self._likeliest(logits, history, peaks, settings.top_k)) is not None:
@@ -231,6 +233,7 @@ class Sampler:
         values = shifted[tokens]
         best = most_likely(values, tokens)
         highest = float(values[best])
+        _check_finite(logits, int(tokens[best]))
         if settings.temperature == 0:
             return Distribution(tokens[best : best + 1], np.ones(1))
         if highest == np.inf:
@@ -301,6 +304,12 @@ class Sampler:
         if window:
             _penalise(shifted, window, settings)
         return shifted
+
+
+def _check_finite(logits: NDArray[np.float32], token: int) -> None:
+    """Raises NotFinite if the model itself has infinity for the likeliest token."""
+    if logits[token] == np.inf:
+        raise no_number(token, "infinity")
 
 
 def _penalise(shifted: NDArray[np.float32], window: Sequence[int], settings: SamplingSettings) -> None:

@@ -24,7 +24,7 @@ from edgeinfer.engine.run.evaluators import EvaluatorCapabilities
 from edgeinfer.engine.run.observed import Observed
 from edgeinfer.engine.run.workers import Adaptation
 from edgeinfer.engine.shared_lane.lane import SharedLane
-from edgeinfer.errors import DoesNotFit, EngineClosed, UnsupportedModel
+from edgeinfer.errors import DeviceFailed, DoesNotFit, EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import IDS_ONLY, PAGE, Batch, Floats, Inputs, Int32s
 from edgeinfer.models.gguf import GGUFFile
@@ -169,6 +169,8 @@ class Executor(Observed):
         logits = lane.run(placement.step)
         if self._adaptation is not None:
             self._adaptation.after()
+        if len(logits) != len(batch.outputs):
+            raise DeviceFailed(f"{self.device} gave {len(logits)} rows of logits for {len(batch.outputs)} tokens")
         self._cache.summaries.note(placement.step)
         return logits
 

@@ -7,8 +7,10 @@ they continue. Knows no text.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from _thread import RLock
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
@@ -18,6 +20,11 @@ from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.errors import DoesNotFit, EngineClosed, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.offload.weights import WeightReads
+
+LOOK_S = 0.5
+"""Seconds after which a thread that waits for a lock looks for itself whether it is its turn."""
+_COUNT = re.compile(r"\bcount=(\d+)")
+"""In the text of an RLock, which every version of Python writes; only some have a method for it."""
 
 
 class Pool:
@@ -150,81 +157,60 @@ class Pool:
             self.executor.close()
 
 
-class FairLock:
-    """Use it with `with`. The owning thread must release it as often as it acquired it."""
+class FairLock(RLock):  # type: ignore[misc]  # final in typeshed alone
+    """A lock that its thread may take again, and that goes to whoever has waited longest. Use it with `with`.
+
+    Releasing it is `RLock`'s own, one step that neither a signal nor a full stack can break off. Threads that wait
+    stand in a queue, and only the first of them waits for the lock itself.
+    """
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._owner: int | None = None
-        self._depth = 0
-        self._gates: deque[tuple[int, threading.Lock]] = deque()
+        self._queue: deque[threading.Lock] = deque()
 
     @property
     def is_held(self) -> bool:
         """Whether the calling thread holds it."""
-        return self._owner == threading.get_ident()
+        return bool(self._is_owned())  # type: ignore[attr-defined]  # as threading.Condition asks
 
-    def acquire(self, blocking: bool = True) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire the lock; returns whether it did. Without `blocking`, a finalizer may call it at any point."""
-        me = threading.get_ident()
-        if self._owner == me:
-            self._depth += 1
-            return True
-        if not blocking:
-            return self._take_if_free(me)
-        gate = threading.Lock()
-        gate.acquire()
-        entry = me, gate
+        n_before, turn = self._n_acquired(), None
         try:
-            with self._guard:
-                if self._owner is None:
-                    self._owner, self._depth = me, 1
+            if n_before or not blocking or not self._queue:
+                if RLock.acquire(self, False):
                     return True
-                self._gates.append(entry)
-            gate.acquire()
-        except BaseException:  # a signal handler raised while this thread waited
-            self._give_up(me, gate)
-            raise
-        return True
-
-    def release(self) -> None:
-        """Release the lock and hand it to the thread that has waited longest."""
-        if self._owner != threading.get_ident():
-            raise RuntimeError("a lock can only be released by the thread that holds it")
-        self._depth -= 1
-        if not self._depth:
-            self._hand_over()
-
-    def __enter__(self) -> FairLock:
-        self.acquire()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.release()
-
-    def _take_if_free(self, me: int) -> bool:
-        if not self._guard.acquire(blocking=False):
-            return False
-        try:
-            if self._owner is not None:
-                return False
-            self._owner, self._depth = me, 1
+                if not blocking:
+                    return False
+            turn = threading.Lock()
+            turn.acquire()
+            self._wait(turn)
+            RLock.acquire(self)
+            self._leave(turn)
             return True
-        finally:
-            self._guard.release()
+        except BaseException:  # a signal handler raised, perhaps just after the lock was acquired
+            if self._n_acquired() > n_before:
+                self.release()
+            if turn is not None:
+                self._leave(turn)
+            raise
 
-    def _hand_over(self) -> None:
-        with self._guard:
-            if self._gates:
-                (self._owner, gate), self._depth = self._gates.popleft(), 1
-                gate.release()
-            else:
-                self._owner = None
+    __enter__ = acquire
 
-    def _give_up(self, me: int, gate: threading.Lock) -> None:
-        """Stop waiting; if the lock was handed to this thread meanwhile, pass it on to the next one."""
-        with self._guard:
-            if (me, gate) in self._gates:
-                self._gates.remove((me, gate))
-        if self._owner == me:
-            self._hand_over()
+    def _n_acquired(self) -> int:
+        """How often the calling thread has acquired it and not yet released it."""
+        count = _COUNT.search(repr(self)) if self.is_held else None
+        return 0 if count is None else int(count[1])
+
+    def _wait(self, turn: threading.Lock) -> None:
+        """Return once `turn` is the first of the queue."""
+        self._queue.append(turn)
+        while self._queue[0] is not turn:
+            turn.acquire(timeout=LOOK_S)
+
+    def _leave(self, turn: threading.Lock) -> None:
+        """Leave the queue, if in it, and tell the next thread that it is the first one now."""
+        try:
+            self._queue.remove(turn)
+            self._queue[0].release()
+        except (ValueError, IndexError, RuntimeError):  # it has left; nobody waits; the next one knows already
+            pass

@@ -20,7 +20,7 @@ from edgeinfer.engine.scheduler.module_places import ModulePlaces
 from edgeinfer.engine.scheduler.retained import Prefixes, SwapSpace, is_being_read
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.shifted_reuse import ShiftedReuse
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import EdgeInferError, NotFinite
 from edgeinfer.graph.step import PAGE
 
 EXPECTED_TOKENS = 256
@@ -332,6 +332,8 @@ class Admission:
         """End an answer with an error, which the waiting thread gets. `alone`: the answer itself caused it."""
         self._forget(sequence)
         sequence.error, sequence.failed_alone = reason, alone
+        if isinstance(reason, NotFinite):  # keys and values may be as bad: nobody goes on from them
+            sequence.cached.forget()
         sequence.end()
         self._release(sequence)
 

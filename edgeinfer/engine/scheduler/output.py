@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.scheduler.stats import DraftSpan, spans_of
@@ -20,21 +21,22 @@ from edgeinfer.models.text.tokenizer import overlap
 
 
 class Waiter:
-    """Lets a thread sleep until there is something new."""
+    """Lets a thread sleep until there is something new. Signals may raise in it at any point (an Event breaks then)."""
 
     def __init__(self) -> None:
         self.is_awaited = False
-        self._woken = threading.Event()
+        self._silent = threading.Lock()
+        self._silent.acquire()
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until `wake` is called, at most `timeout_s` seconds."""
-        self._woken.wait(timeout_s)
-        self._woken.clear()
+        self._silent.acquire(timeout=timeout_s)
 
     def wake(self) -> None:
         """Wake the thread: there is something new."""
         if self.is_awaited:
-            self._woken.set()
+            with suppress(RuntimeError):  # it was told already
+                self._silent.release()
 
 
 class Output:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 
+from edgeinfer.engine.run.pool import FairLock
 from edgeinfer.engine.scheduler.output import Waiter
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
@@ -28,7 +29,7 @@ class StepDriver:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self._driving = threading.Lock()
+        self._driving = FairLock()
         self._waiters: list[Waiter] = []
         self._demand = threading.Event()
         self._closing = False
@@ -55,29 +56,31 @@ class StepDriver:
 
     def wait_for(self, waiter: Waiter, is_ready: Callable[[], bool]) -> None:
         """Return once `is_ready`: drive until then, or sleep while another thread drives."""
-        if self._driving.acquire(blocking=False):
-            try:
-                self._step_until(is_ready)
-            finally:
-                self._driving.release()
-                if self._waiters:
-                    self._hand_on()
+        if self._drives_until(is_ready):
+            if self._waiters:
+                self._hand_on()
             return
-        waiter.is_awaited = True
-        self._waiters.append(waiter)
         try:
+            waiter.is_awaited = True
+            self._waiters.append(waiter)
             while not is_ready():
-                if self._driving.acquire(blocking=False):
-                    try:
-                        self._step_until(is_ready)
-                    finally:
-                        self._driving.release()
-                else:
+                if not self._drives_until(is_ready):
                     waiter.wait(LOOK_S)
         finally:
             waiter.is_awaited = False
-            self._waiters.remove(waiter)
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
             self._hand_on()
+
+    def _drives_until(self, is_ready: Callable[[], bool]) -> bool:
+        """Drive until `is_ready`; returns False at once if another thread drives."""
+        if not self._driving.acquire(blocking=False):
+            return False
+        try:
+            self._step_until(is_ready)
+        finally:
+            self._driving.release()
+        return True
 
     def drive(self, sequence: ScheduledSequence, notify: Callable[[], None]) -> None:
         """Let the engine's thread generate an answer; it calls `notify` when there is text. Raises EngineClosed."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from typing import TypeAlias
 
 import numpy as np
 
 from edgeinfer.engine.requests.constrained.constraints import Constraint, allowed_nodes
 from edgeinfer.engine.requests.drafting import Draft, Speculator
+from edgeinfer.engine.requests.highest import no_number
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import Distribution, LikeliestFinder, Sampler
@@ -228,8 +230,13 @@ def drawn_logprobs(distribution: Distribution, token: int, n_top: int) -> TokenL
 
 
 def logprobs_of(logits: Floats, token: int, n_top: int) -> TokenLogprobs:
-    """Log probabilities of a token and of the `n_top` likeliest, from float32[V] logits; of equals, lower ids first."""
-    highest = float(logits.max())
+    """Log probabilities of a token and of the `n_top` likeliest, from float32[V] logits; of equals, lower ids first.
+
+    Raises NotFinite.
+    """
+    highest = float(logits.max())  # NaN if there is one
+    if not isfinite(highest):
+        raise no_number(int(logits.argmax()), str(highest))
     total = highest + float(np.log(np.exp(logits - np.float32(highest), dtype=np.float64).sum()))
     top: list[int] = []
     if n_top:

@@ -147,7 +147,7 @@ class DownloadPart:
     def _stored_record(self) -> object:
         try:
             return json.loads(self._record_path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
 
     def _read_existing(self) -> None:

@@ -2,7 +2,9 @@
 
 In: a path, and those of adapters. Out: metadata, the tensor table, and each tensor's bytes as a view of the mapping.
 Owns the mappings; a `Shard` knows others only by the number and count in its metadata. Does not interpret the bytes.
-Cannot protect against another program truncating the file while it is mapped.
+Bytes that another program cuts off while the file is mapped end the process when they are read (SIGBUS), and bytes that
+it writes are those of another model, so sizes and times are compared before. It cannot protect against a change in the
+midst of a read, nor against a disk that fails under the mapping.
 """
 
 from __future__ import annotations
@@ -31,12 +33,16 @@ from edgeinfer.models.gguf.tensor_scales import repeat_scale, scale_name, with_s
 
 _SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
+CLOCK_STEP_NS = 3_000_000_000
+"""How far a file's time may move by itself: some file systems store it in steps of two seconds."""
+
 
 class Shard:
     """A mapped file and its header. `split_number` counts from 0; a whole model is shard 0 of 1."""
 
-    def __init__(self, path: Path, mapping: mmap.mmap, header: Header) -> None:
-        self.path = path
+    def __init__(self, path: Path, mapping: mmap.mmap, header: Header, status: os.stat_result | None = None) -> None:
+        """`status`: of the file as it was opened; None for bytes that no other program can change."""
+        self.path, self._status = path, status
         self.header = header
         self.nbytes = len(mapping)
         self.split_count = max(1, header.metadata.integer("split.count", 1))
@@ -49,10 +55,27 @@ class Shard:
         """Map the file at `path`, shard number `index`. Raises ModelNotFound and BadGGUF."""
         mapping = _map(path)
         try:
-            return cls(path, mapping, with_usual_names(parse_header(mapping, len(mapping), str(path), index)))
+            header = with_usual_names(parse_header(mapping, len(mapping), str(path), index))
+            return cls(path, mapping, header, _status(path))
         except BaseException:
             mapping.close()
             raise
+
+    def check_whole(self) -> None:
+        """Raises BadGGUF if another program has cut the file short or written to it."""
+        if self._status is None:
+            return
+        if self._mapping.size() < self.nbytes:
+            raise BadGGUF(
+                f"{self.path} was cut short by another program: it had {self.nbytes} bytes when it was opened, and has "
+                f"{self._mapping.size()} now; fetch it again, then open the model again"
+            )
+        now = _status(self.path)
+        if now is None:  # it was moved or deleted: the mapping keeps its bytes
+            return
+        is_later = abs(now.st_mtime_ns - self._status.st_mtime_ns) > CLOCK_STEP_NS
+        if os.path.samestat(now, self._status) and (is_later or now.st_size != self.nbytes):
+            raise BadGGUF(f"{self.path} was changed by another program while it was open; open the model again")
 
     def release(self) -> None:
         """Release the mapped pages to the operating system, if the platform supports it."""
@@ -68,6 +91,13 @@ class Shard:
         except BufferError:
             # Views still exist; the mapping goes with the last of them.
             return
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
 
 
 def _map(path: Path) -> mmap.mmap:
@@ -166,8 +196,14 @@ class GGUFFile:
             return self._bytes(info)
         return repeat_scale(self._bytes(stored), self._bytes(self._stored[scale_name(name)]), info, str(self.path))
 
+    def check_whole(self, name: str) -> None:
+        """Call before bytes of a view of this tensor are read later on. Raises BadGGUF if the file was cut short."""
+        if not self._closed:
+            self._shards[self.tensors[name].shard].check_whole()
+
     def _bytes(self, info: TensorInfo) -> NDArray[np.uint8]:
-        """A view of a stored tensor."""
+        """A view of a stored tensor. Raises BadGGUF if the file was cut short."""
+        self._shards[info.shard].check_whole()
         return self._shards[info.shard].data[info.offset : info.offset + info.nbytes]
 
     def release(self) -> None:

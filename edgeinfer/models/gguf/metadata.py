@@ -6,6 +6,7 @@ a model does not pay for an unused vocabulary. Independent of which keys a model
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import EllipsisType, MappingProxyType
@@ -173,6 +174,8 @@ class Metadata(Mapping[str, MetadataValue]):
     def _blob(self, key: str) -> bytes:
         if self._buffer is None:
             raise EngineClosed(f"{self._source} is closed; read {key} before closing it")
+        if isinstance(self._buffer, mmap.mmap) and self._buffer.size() < len(self._buffer):
+            raise BadGGUF(f"{self._source} was cut short by another program; fetch it again")
         span = self._spans[key]
         return bytes(self._buffer[span.start : span.stop])
 

@@ -36,6 +36,7 @@ class Embedding:
 
     def __init__(self, file: GGUFFile, op: Embed | TokenRows, positions: Weight | None = None) -> None:
         tensor = file.tensors[op.weight.tensor]
+        self._file, self._tensor = file, op.weight.tensor
         self._format = format_of(tensor.ggml_type)
         self._raw = file.raw(op.weight.tensor).reshape(tensor.shape[0], -1)
         self._width, self._scale = op.weight.columns, np.float32(op.scale)
@@ -81,6 +82,7 @@ class Embedding:
                 self._kept[slots[place]], owners[slots[place]] = row, wanted[place]
 
     def _decoded(self, tokens: Int32s) -> Floats:
+        self._file.check_whole(self._tensor)
         values = decode_rows(self._raw[tokens], self._format)
         return values if self._scale == 1.0 else values * self._scale
 

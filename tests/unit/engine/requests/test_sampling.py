@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
 from edgeinfer.engine.requests.noise import Noise
 from edgeinfer.engine.requests.sampling import Distribution, Sampler, SamplingSettings, draw_weights
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import BadSetting, EdgeInferError, NotFinite
 
 OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
@@ -66,7 +66,11 @@ def test_peaks_lead_to_the_same_token() -> None:
         spread = np.full(-(-len(logits) // PEAK_BLOCK) * PEAK_BLOCK, -3e38, np.float32)
         spread[: len(logits)] = np.where(np.isfinite(logits), logits, np.nan)
         peaks = spread.reshape(-1, PEAK_BLOCK // PEAK_LANES, PEAK_LANES).max(1).reshape(-1)
-        assert greedy.choose(logits, [], 0, peaks) == int(logits.argmax())
+        if values is strange:
+            with pytest.raises(NotFinite, match=r"token 700 \(infinity\)"):
+                greedy.choose(logits, [], 0, peaks)
+        else:
+            assert greedy.choose(logits, [], 0, peaks) == int(logits.argmax())
         biased = Sampler(SamplingSettings(temperature=0, logit_bias={7: 1e4}))
         assert biased.choose(np.nan_to_num(logits, posinf=9.0), [], 0, peaks) == 7
     with pytest.raises(EdgeInferError, match="NaN"):
@@ -238,13 +242,14 @@ def test_of_equal_logits_at_the_edge_of_top_k_the_lowest_tokens_stay() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_nan_is_an_error_and_infinities_are_certain_or_impossible(temperature: float) -> None:
+def test_nan_and_infinity_are_errors_and_minus_infinity_is_impossible(temperature: float) -> None:
     sampler = Sampler(SamplingSettings(temperature=temperature, seed=1))
     with pytest.raises(EdgeInferError, match=r"token 2 \(NaN\)"):
         sampler.choose(np.array([1, np.inf, np.nan], np.float32), [], 0)
     with pytest.raises(EdgeInferError, match="every token is forbidden"):
         sampler.choose(np.full(3, -np.inf, np.float32), [], 0)
-    assert sampler.choose(np.array([1, np.inf, 2], np.float32), [], 0) == 1
+    with pytest.raises(NotFinite, match=r"token 1 \(infinity\)"):
+        sampler.choose(np.array([1, np.inf, 2], np.float32), [], 0)
     assert sampler.choose(np.array([-np.inf, -np.inf, 2], np.float32), [], 0) == 2
 
 

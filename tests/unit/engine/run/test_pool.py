@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
@@ -16,8 +17,8 @@ from tests.waiting import until
 
 
 def waits(lock: FairLock, n: int) -> bool:
-    until(lambda: len(lock._gates) >= n)
-    return len(lock._gates) == n
+    until(lambda: len(lock._queue) >= n)
+    return len(lock._queue) == n
 
 
 def test_its_owner_may_take_it_again_and_others_only_then() -> None:
@@ -54,7 +55,7 @@ def test_it_goes_to_whoever_has_waited_longest_and_not_to_who_takes_it_again_at_
 
 
 def test_only_its_owner_releases_it() -> None:
-    with pytest.raises(RuntimeError, match="thread that holds it"):
+    with pytest.raises(RuntimeError, match="un-acquired"):
         FairLock().release()
 
 
@@ -77,47 +78,111 @@ def test_nobody_is_inside_with_another() -> None:
     assert lock.acquire(blocking=False)
 
 
-def test_a_thread_that_gives_up_waiting_leaves_the_lock_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, real = FairLock(), threading.Lock
+LOCKING = tuple(each.__code__ for each in (FairLock.acquire, FairLock._n_acquired, FairLock._wait, FairLock._leave))
 
-    class Interrupted:
-        """A gate at which whoever waits is interrupted; the lock may have been handed over just before."""
 
-        def __init__(self, handed_over: bool) -> None:
-            self.n, self.handed_over = 0, handed_over
+class Broken:
+    """Raises at the n-th place in `FairLock` where Python calls signal handlers: functions begin, or C has returned."""
 
-        def acquire(self) -> bool:
-            self.n += 1
-            if self.n > 1:
-                if self.handed_over:
-                    owner.set()
-                    released.wait(10)
-                raise KeyboardInterrupt
+    def __init__(self, n: int, kind: type[BaseException]) -> None:
+        self.left, self.kind = n, kind
+
+    def profile(self, frame: FrameType, event: str, argument: object) -> None:
+        if event in ("call", "c_return") and frame.f_code in LOCKING:
+            self.left -= 1
+            if self.left == 0:
+                raise self.kind
+
+    def run(self, act: Callable[[], object]) -> bool:
+        """Whether `act` was broken off."""
+        sys.setprofile(self.profile)
+        try:
+            act()
+        except self.kind:
             return True
+        finally:
+            sys.setprofile(None)
+        return False
 
-        def release(self) -> None:
+
+def taken_elsewhere(lock: FairLock) -> bool:
+    """Whether another thread can have the lock, in its turn."""
+    got = list[bool]()
+
+    def take() -> None:
+        with lock:
+            got.append(True)
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    thread.join(10)
+    return got == [True]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, RecursionError])
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_breaks_off_taking_or_holding_it_leaves_it_as_it_was(kind: type[BaseException], nested: bool) -> None:
+    lock, inside = FairLock(), False
+
+    def take() -> None:
+        nonlocal inside
+        with lock:
+            inside = True
+
+    for n in range(1, 100):
+        if nested:
+            with lock:
+                broken = Broken(n, kind).run(take)
+                assert lock.is_held
+        else:
+            broken = Broken(n, kind).run(take)
+        assert not lock.is_held
+        assert taken_elsewhere(lock)
+        if not broken:
+            break
+    assert inside
+    assert 3 < n < 99
+
+
+@pytest.mark.parametrize("n", range(1, 20))
+def test_a_thread_that_gives_up_waiting_leaves_the_lock_to_others(n: int) -> None:
+    """Broken off at any step of waiting; `holds` releases the lock as soon as this thread stands in the queue."""
+    lock, holds = FairLock(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            holds.set()
+            until(lambda: len(lock._queue) > 0 or ended)
+
+    def take() -> None:
+        with lock:
             pass
 
-    for handed_over in (False, True):
-        owner, released, holds = threading.Event(), threading.Event(), threading.Event()
+    ended = list[bool]()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holds.wait(10)
+    Broken(n, KeyboardInterrupt).run(take)
+    ended.append(True)
+    thread.join(10)
+    assert not lock.is_held
+    assert not lock._queue
+    assert taken_elsewhere(lock)
 
-        def hold(owner: threading.Event = owner, released: threading.Event = released, holds: threading.Event = holds):
-            with lock:
-                holds.set()
-                owner.wait(10)
-            released.set()
 
-        thread = threading.Thread(target=hold)
-        thread.start()
-        holds.wait(10)
-        monkeypatch.setattr(threading, "Lock", lambda handed_over=handed_over: Interrupted(handed_over))
-        with pytest.raises(KeyboardInterrupt):
-            lock.acquire()
-        monkeypatch.setattr(threading, "Lock", real)
-        owner.set()
-        thread.join()
-        assert lock.acquire(blocking=False)
-        lock.release()
+def test_a_full_stack_leaves_no_lock_held() -> None:
+    """The deepest frame that can take the lock can also release it."""
+    lock = FairLock()
+
+    def deeper() -> None:
+        with lock:
+            pass
+        deeper()
+
+    with pytest.raises(RecursionError):
+        deeper()
+    assert not lock.is_held
+    assert taken_elsewhere(lock)
 
 
 def test_a_signal_at_any_line_loses_no_sequence() -> None:

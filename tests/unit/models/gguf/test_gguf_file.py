@@ -37,6 +37,43 @@ def test_release_gives_pages_back_and_they_return(small_bytes: bytes, stored: Ca
     file.release()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="mapped files cannot be cut there")
+def test_a_file_that_another_program_cuts_short_is_an_error(
+    small_bytes: bytes, stored: Callable[[bytes], Path]
+) -> None:
+    """Its bytes would end the process (SIGBUS)."""
+    with GGUFFile.open(stored(small_bytes)) as file:
+        file.check_whole("output.weight")
+        os.truncate(file.path, len(small_bytes) - 1)
+        for read in (file.raw, file.check_whole):
+            with pytest.raises(BadGGUF, match=f"cut short by another program: it had {len(small_bytes)} bytes"):
+                read("output.weight")
+        lazy = next(key for key in file.metadata if file.metadata._is_lazy(file.metadata._spans[key]))
+        file.release()
+        with pytest.raises(BadGGUF, match="cut short"):
+            file.metadata[lazy]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="mapped files cannot be replaced there")
+def test_a_file_that_another_program_writes_to_is_an_error_and_one_that_it_replaces_is_none(
+    small_bytes: bytes, stored: Callable[[bytes], Path]
+) -> None:
+    with GGUFFile.open(stored(small_bytes)) as file:
+        status = os.stat(file.path)
+        os.utime(file.path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))  # as some disks round it
+        file.check_whole("output.weight")
+        os.utime(file.path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**10))
+        with pytest.raises(BadGGUF, match="was changed by another program while it was open"):
+            file.raw("output.weight")
+    with GGUFFile.open(stored(small_bytes)) as file:
+        other = file.path.with_name("other")
+        other.write_bytes(bytes(7))
+        os.replace(other, file.path)
+        assert file.raw("output.weight").tolist() == list(range(40))
+        os.unlink(file.path)
+        assert file.raw("output.weight").tolist() == list(range(40))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="counts resident pages in /proc/self/smaps")
 def test_release_empties_the_mapping(tmp_path: Path) -> None:
     path = tmp_path / "resident.gguf"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +63,21 @@ def test_rows_of_a_further_table_are_those_of_the_file(name: str) -> None:
             assert (out[: len(tokens), :width] == table[np.maximum(tokens, 0)]).all()
             assert (out[len(tokens)] == 7).all()
             assert (out[:, width:] == 7).all()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="mapped files cannot be cut there")
+def test_a_file_that_was_cut_short_is_an_error_where_rows_are_missing(tmp_path: Path) -> None:
+    path = shutil.copy(Golden.read("qwen3-bf16").model, tmp_path / "cut.gguf")
+    with open_model(path) as model:
+        (op,) = (op for op in model.spec.ops() if isinstance(op, Embed))
+        rows, out = Embedding(model.file, op), np.zeros((2, op.weight.columns), np.float32)
+        rows.write(np.array([3, 4], np.int32), np.zeros(2, np.int32), out)
+        before = out.copy()
+        os.truncate(path, 100)
+        rows.write(np.array([3, 4], np.int32), np.zeros(2, np.int32), out)
+        assert (out == before).all()
+        with pytest.raises(BadGGUF, match="cut short by another program"):
+            rows.write(np.array([3, 5], np.int32), np.zeros(2, np.int32), out)
 
 
 N_CONTEXT, MAX_TOKENS = 2 * AT_ONCE + 100, 16
