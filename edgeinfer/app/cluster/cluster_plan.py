@@ -6,6 +6,7 @@ replica on each NUMA node is faster is planned on this computer, from its own pr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,11 @@ def laid_out(
     most = max(least, MOST_AUTOMATIC)
     if wanted is not None:
         least, most = replica_range(wanted)
+        per_node = max(per_node, math.ceil(least / len(cpus)))  # or Ray would have room for fewer, and wait for ever
+        if per_node > min(cpus):
+            raise BadSetting(
+                f"--replicas {wanted}: {per_node} on each computer need as many CPUs, and Ray has {min(cpus):.0f} there"
+            )
     n_cpus = max(1.0, min(cpus) // per_node)
     if settings.load.threads is not None:
         n_cpus = float(min(n_cpus, settings.load.threads))

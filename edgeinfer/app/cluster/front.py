@@ -14,8 +14,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi.responses import Response
-from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgeinfer.app.cluster.forwarded_request import sent_scope
@@ -77,10 +75,7 @@ class Front:
         body = await _whole_body(receive)
         if body is None:
             return
-        try:
-            await self._respond(scope, body, receive, send)
-        except (RayError, RayServeException) as reason:
-            raise _unavailable(reason) from None
+        await self._respond(scope, body, receive, send)
 
     def _require_known(self, scope: Scope) -> None:
         """Raises APIError where other computers reach a server without a key, which Serve's own settings may do."""
@@ -102,15 +97,17 @@ class Front:
                 await send(message)
         else:
             keys = await self._keys(scope, body)
-            response = self._answer.remote(sent_scope(scope), body, keys=keys)
-            await self._relay(response, _Sent(path, send), receive)
+            await self._relay(self._answer.remote(sent_scope(scope), body, keys=keys), _Sent(path, send), receive)
 
     async def _ask_all(self, method: str, *arguments: object) -> list[Any]:
         """What all replicas say, without those that end meanwhile."""
-        asked = self._handle.broadcast(method, *arguments)
-        told = await asked.results_async(timeout_s=ASK_S, return_exceptions=True)
+        try:
+            asked = self._handle.broadcast(method, *arguments)
+            told = await asked.results_async(timeout_s=ASK_S, return_exceptions=True)
+        except Exception as reason:  # none runs, or none says anything
+            raise _unavailable(reason) from None
         found = [each for each in told if not isinstance(each, BaseException)]
-        if not found and told:
+        if not found:
             raise APIError(503, "no replica answers; try again", "loading", headers={"Retry-After": RETRY_S})
         return found
 
@@ -146,10 +143,10 @@ class Front:
                     raise APIError(503, LOST, "replica_lost", headers={"Retry-After": RETRY_S})
                 for message in messages:
                     await sent.send(message)
-        except (RayError, RayServeException) as reason:
-            await sent.fail(_unavailable(reason))
         except APIError as error:
             await sent.fail(error)
+        except Exception as reason:  # Serve has many for a process that is gone
+            await sent.fail(_unavailable(reason))
         finally:
             gone.cancel()
             ending.cancel()
@@ -251,7 +248,7 @@ async def _to_the_end(parts: AsyncIterator[list[Message]]) -> None:
     try:
         async for _ in parts:
             pass
-    except (RayError, RayServeException) as reason:
+    except Exception as reason:
         LOG.warning("a replica ended after its response: %s", str(reason).partition("\n")[0])
 
 
