@@ -49,14 +49,17 @@ def require_ray() -> None:
 
 @contextmanager
 def ray_session(address: str, **resources: Any) -> Iterator[bool]:
-    """Be connected to Ray for the block, as by `connect`."""
+    """Be connected to Ray for the block, as by `connect`. A connection that there was stays."""
+    require_ray()
     import ray
 
+    was_connected = ray.is_initialized()
     is_own = connect(address, **resources)
     try:
         yield is_own
     finally:
-        ray.shutdown()
+        if not was_connected:
+            ray.shutdown()
 
 
 def connect(address: str, **resources: Any) -> bool:

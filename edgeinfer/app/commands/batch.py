@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from edgeinfer.app.batch_files import BatchEntry
+    from edgeinfer.app.cluster.batches import ClusterAnswers
     from edgeinfer.app.opening.batch_loading import BatchSettings
     from edgeinfer.approximation import Approximation
     from edgeinfer.engine.replicas import Replicas
@@ -44,7 +46,7 @@ ReplicaCount = Annotated[
 ]
 
 
-@takes_settings("model", "generation", "load", without=NOT_FOR_BATCHES)
+@takes_settings("model", "generation", "load", "cluster", without=NOT_FOR_BATCHES)
 def batch(
     given: Given,
     prompts: PromptFile,
@@ -62,6 +64,13 @@ def batch(
         str | None, typer.Option("--vram", metavar="SIZE", help="Limit of accelerator memory. Default: all of it.")
     ] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
+    other_bits: Annotated[
+        bool,
+        typer.Option(
+            "--other-bits",
+            help="With --ray: nodes that compute other bits answer too; their lines say so under computed_by.",
+        ),
+    ] = False,
 ) -> None:
     """Answer the prompts of a file, printing JSON lines.
 
@@ -83,6 +92,11 @@ def batch(
         echo(f"note: {out} has {'the answer' if len(entries) == 1 else f'all {len(entries)} answers'}", err=True)
         return
     wanted = BatchSettings(min(parallel, len(left)), replicas, vram_bytes)
+    if settings.cluster.ray is not None:
+        if vram_bytes is not None:
+            raise BadSetting("--vram and --ray do not go together: nodes answer with one device")
+        _answer_on_cluster(left, settings, out, wanted, settings.cluster.ray, lets_in=other_bits, shows_stats=stats)
+        return
     _answer(left, settings, out, wanted, shows_stats=stats)
 
 
@@ -117,6 +131,65 @@ def _answer(
         raise KeyboardInterrupt
     if n_failed:
         raise EdgeInferError(f"{n_failed} of {len(entries)} prompts could not be answered; their lines say why")
+
+
+def _answer_on_cluster(
+    entries: list[BatchEntry],
+    settings: Settings,
+    out: Path | None,
+    wanted: BatchSettings,
+    address: str,
+    *,
+    lets_in: bool,
+    shows_stats: bool,
+) -> None:
+    """Answer what is left of a batch on the nodes of a Ray cluster."""
+    from edgeinfer.app.cluster.ray_session import ray_session, require_ray
+
+    require_ray()
+    from edgeinfer.app.cluster.batches import ClusterAnswers, ClusterBatch
+    from edgeinfer.app.cluster.quiet import quiet_start
+    from edgeinfer.app.opening.loading import check_template
+    from edgeinfer.app.opening.model_choice import open_chosen
+
+    check_template(settings.load)
+    model = open_chosen(settings, lambda found: found)
+    batch = ClusterBatch(settings, wanted.parallel, wanted.n_replicas, lets_in)
+    with ExitStack() as opened:
+        target: TextIO = sys.stdout if out is None else opened.enter_context(_appended(out))
+        opened.enter_context(redirect_stdout(sys.stderr))  # what Ray says of nodes that end
+        with quiet_start():
+            opened.enter_context(ray_session(address))
+        began = time.perf_counter()
+        answers = ClusterAnswers(model, entries, batch)
+        n_failed, n_tokens = _write_cluster(answers, len(entries), target)
+        if shows_stats:
+            seconds, counts = time.perf_counter() - began, answers.counts
+            told = f"{counted(n_tokens, 'token')} in {seconds:.1f} s, {n_tokens / seconds:.1f} tok/s"
+            typer.echo(
+                f"{told} | {counted(len(counts.lines_by_node), 'node')} | {counted(counts.n_rounds, 'round')}", err=True
+            )
+    if n_failed:
+        raise EdgeInferError(f"{n_failed} of {len(entries)} prompts could not be answered; their lines say why")
+
+
+def _write_cluster(answers: ClusterAnswers, n_entries: int, target: TextIO) -> tuple[int, int]:
+    """Write answers of a cluster as they come, and notes; how many prompts have none, and tokens of all."""
+    from edgeinfer.app.answer_output import print_notices
+    from edgeinfer.app.batch_files import write_line
+    from edgeinfer.app.progress import ProgressLine
+
+    n_done = n_failed = n_tokens = n_told = 0
+    with ProgressLine() as progress:
+        for line in answers:
+            progress.clear()
+            write_line(target, line)
+            print_notices(tuple(answers.counts.notes[n_told:]))
+            n_told = len(answers.counts.notes)
+            n_done, n_failed = n_done + 1, n_failed + ("error" in line)
+            n_tokens += int(str(line.get("n_generated", 0)))
+            progress("answered", n_done, n_entries)
+    return n_failed, n_tokens
 
 
 def _write_all(

@@ -56,11 +56,11 @@ def open_replicas(settings: Settings, wanted: BatchSettings) -> Replicas:
     """Choose the model and load it, once or as replicas on several worker pools. Raises EdgeInferError."""
     _check_schedule(settings)
     check_template(settings.load)
-    return open_chosen(settings, lambda model: _opened(settings, model, wanted))
+    return open_chosen(settings, lambda model: open_found(settings, model, wanted))
 
 
-def _opened(settings: Settings, model: LocalModel, wanted: BatchSettings) -> Replicas:
-    """Load a model, once or as replicas on several worker pools."""
+def open_found(settings: Settings, model: LocalModel, wanted: BatchSettings) -> Replicas:
+    """Load a model, once or as replicas on several worker pools. Raises EdgeInferError."""
     from edgeinfer.engine.replicas import Replicas
 
     pools = worker_pools(settings, model.path, wanted)

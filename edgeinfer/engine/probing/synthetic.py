@@ -60,7 +60,7 @@ class ModelShape:
 
 def synthetic_model(shape: ModelShape, form: str, seed: int | None = None) -> Model:
     """A model whose matrices all have the format called `form`: zeros, or all different if there is a seed."""
-    header, n_bytes = _encoded(shape, next(kind for kind in GGML_TYPES.values() if kind.name == form))
+    header, n_bytes = synthetic_header(shape, form)
     if sys.platform == "win32":
         mapping = mmap.mmap(-1, n_bytes)
     else:
@@ -84,8 +84,9 @@ def _fill(mapping: mmap.mmap, first: int, seed: int) -> None:
         part[:] = np.frombuffer(draw.bytes(len(part)), np.uint8) & 0x0F | 0x20
 
 
-def _encoded(shape: ModelShape, kind: GGMLType) -> tuple[bytes, int]:
+def synthetic_header(shape: ModelShape, form: str) -> tuple[bytes, int]:
     """The header of the file, and the file's size."""
+    kind = next(kind for kind in GGML_TYPES.values() if kind.name == form)
     numbers = {
         "embedding_length": shape.width,
         "feed_forward_length": shape.ffn_width,
