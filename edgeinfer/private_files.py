@@ -7,6 +7,7 @@ umask is, others get no permission that is not meant. On Windows the access list
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 OTHERS_WRITE = 0o022
@@ -39,14 +40,16 @@ def read_own(path: Path) -> bytes:
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
-        if os.name == "posix" and (status.st_uid not in (os.geteuid(), 0) or _was_open(file.fileno(), status.st_mode)):
+        if sys.platform != "win32" and (
+            status.st_uid not in (os.geteuid(), 0) or _was_open(file.fileno(), status.st_mode)
+        ):
             raise PermissionError(f"{path} may have been written by another user")
         return file.read()
 
 
 def _was_open(descriptor: int, mode: int) -> bool:
     """Whether others could write a file; from now on they cannot."""
-    if not mode & OTHERS_WRITE:
+    if sys.platform == "win32" or not mode & OTHERS_WRITE:
         return False
     try:
         os.fchmod(descriptor, mode & 0o777 & ~OTHERS_WRITE)

@@ -166,7 +166,7 @@ def _answer_on_cluster(
         if shows_stats:
             seconds, counts = time.perf_counter() - began, answers.counts
             told = f"{counted(n_tokens, 'token')} in {seconds:.1f} s, {n_tokens / seconds:.1f} tok/s"
-            typer.echo(
+            echo(
                 f"{told} | {counted(len(counts.lines_by_node), 'node')} | {counted(counts.n_rounds, 'round')}", err=True
             )
     if n_failed:

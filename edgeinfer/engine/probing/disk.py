@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.jit.memory import HUGE, aligned
-from edgeinfer.private_files import readable_folder
 from edgeinfer.offload.bundle_file import PositionedFile
+from edgeinfer.private_files import readable_folder
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.temporary import temporary_folder
 
