@@ -83,6 +83,7 @@ DEFLATED = packed("a.npy", b"a" * 900)
 @pytest.mark.parametrize(
     "content",
     [b"", b"PK\3\4 nothing", b"\0" * 5000, packed("layout.npy", HUGE), DEFLATED[:40] + b"\xff\xff" + DEFLATED[42:]],
+    ids=["empty", "no archive", "zeros", "huge", "wrong stream"],
 )
 def test_a_damaged_file_counts_as_none(tmp_path: Path, content: bytes) -> None:
     folder = DraftFolder("model", "layout", tmp_path)
