@@ -47,6 +47,7 @@ POSIX_ALONE = (
     "app/tui/test_chat_in_trouble.py",
     "null/test_null_work.py",
     "privacy/test_audit.py",
+    "privacy/test_permissions.py",
     "privacy/test_read_only_home.py",
 )
 """Files whose tests need modules that Python lacks on Windows."""

@@ -22,6 +22,7 @@ from starlette.types import Message
 
 from edgeinfer.app.mcp.servers import ToolServer
 from edgeinfer.app.server.app import create_app
+from edgeinfer.app.server.connections import PunctualConnection
 from edgeinfer.app.server.listening import ServerOptions, listen
 from edgeinfer.app.server.model_list import ModelList
 from edgeinfer.app.server.model_pool import ModelPool
@@ -133,7 +134,7 @@ def served(
             async with pool.use(first.name):
                 pass
         app = create_app(options, pool, defaults or {"temperature": 0.7})
-        server = Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+        server = Server(uvicorn.Config(app, http=PunctualConnection, log_config=None, lifespan="off"))
         tools = app.state.server.tools
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         found.append(Running(url, pool, asyncio.get_running_loop(), options.key, opened, tools))

@@ -278,13 +278,18 @@ def test_a_lost_node_costs_its_streams_an_error_and_nothing_else(on_ray: OnRay) 
         streams = [Streaming(pool, on_ray, number) for number in range(4)]
         until(lambda: all(len(stream.lines) > 2 for stream in streams))
         on_ray.cluster.remove_node(on_ray.second, allow_graceful=False)
-        until(lambda: sum(stream.end.done() for stream in streams) == 2)
+        lengths = [len(stream.lines) for stream in streams]
+        until(
+            lambda: all(
+                each.end.done() or len(each.lines) > length + 20 for each, length in zip(streams, lengths, strict=True)
+            )
+        )
         lost, left = ([each for each in streams if each.end.done() == is_over] for is_over in (True, False))
+        assert lost
+        assert left
         for stream in lost:
             stream.end.result()
             require_error(stream.path, stream.lines)
-        lengths = [len(stream.lines) for stream in left]
-        until(lambda: all(len(each.lines) > length + 3 for each, length in zip(left, lengths, strict=True)))
         for stream in left:
             stream.is_enough.set()
         with on_ray.client() as client:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -98,6 +99,10 @@ def nodes_of(ray: ModuleType) -> list[ClusterNode]:
     return sorted((node for node in found if node.n_cpus), key=lambda node: (node.host, node.id))
 
 
+JOINING_S = (0.5, 1.0, 2.0, 4.0)
+"""Waits for a node that is known, and to which Ray gives no task yet."""
+
+
 def on_node(node_id: str) -> Any:
     """Ray's way to place a task or actor on a node, and nowhere else."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -106,16 +111,25 @@ def on_node(node_id: str) -> Any:
 
 
 def survey(ray: ModuleType, nodes: Sequence[ClusterNode], compared: ComputedModel) -> dict[str, NodeBits | str]:
-    """What each node computes, by id, or why it cannot tell."""
+    """What each node computes, by id, or why it cannot tell. One that has just joined is asked again if need be."""
     task = ray.remote(num_cpus=0, max_retries=0)(bits_here)
-    asked = {task.options(scheduling_strategy=on_node(node.id)).remote(compared): node.id for node in nodes}
-    done, late = ray.wait(list(asked), num_returns=len(asked), timeout=SURVEY_S) if asked else ([], [])
-    found: dict[str, NodeBits | str] = {asked[each]: f"no report within {SURVEY_S:.0f} s" for each in late}
-    for each in done:
-        try:
-            found[asked[each]] = ray.get(each)
-        except Exception as reason:
-            found[asked[each]] = _said(reason)
+    found, left = dict[str, NodeBits | str](), [node.id for node in nodes]
+    for wait_s in (*JOINING_S, None):
+        asked = {task.options(scheduling_strategy=on_node(id_)).remote(compared): id_ for id_ in left}
+        done, late = ray.wait(list(asked), num_returns=len(asked), timeout=SURVEY_S) if asked else ([], [])
+        found |= {asked[each]: f"no report within {SURVEY_S:.0f} s" for each in late}
+        left = []
+        for each in done:
+            try:
+                found[asked[each]] = ray.get(each)
+            except ray.exceptions.TaskUnschedulableError as reason:  # Ray's head knows the node, not all others do yet
+                found[asked[each]] = _said(reason)
+                left.append(asked[each])
+            except Exception as reason:
+                found[asked[each]] = _said(reason)
+        if not left or wait_s is None:
+            break
+        time.sleep(wait_s)
     return found
 
 

@@ -7,6 +7,7 @@ against the unpacked data. Independent of where the wheel comes from.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -112,10 +113,20 @@ def _check_member(member: Member, where: str) -> None:
         )
 
 
+def _opened(archive: zipfile.ZipFile, member: Member) -> IO[bytes]:
+    """The member as a stream. Raises BadZipFile if its place is before the file."""
+    try:
+        return archive.open(member.info)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise zipfile.BadZipFile("a member lies before the beginning") from None
+
+
 def member_header(archive: zipfile.ZipFile, member: Member, where: str) -> Header:
     """The header of a model in an archive, from the beginning of its data. Raises BadGGUF."""
     try:
-        with archive.open(member.info) as stream:
+        with _opened(archive, member) as stream:
             return read_header(stream, member.nbytes, f"{where}: {member.file_name}")
     except HeaderIncomplete:
         raise BadGGUF(f"{where}: {member.file_name} ends inside its header") from None
@@ -128,7 +139,7 @@ def unpack(archive: zipfile.ZipFile, member: Member, target: Path, progress: Pro
     """
     require_space(target.parent, member.nbytes, f"unpacking {member.file_name}")
     try:
-        with archive.open(member.info) as stream, open(target, "wb", opener=readably) as file:
+        with open(target, "wb", opener=readably) as file, _opened(archive, member) as stream:
             return _copy(stream, file, member, progress)
     except OSError as error:
         target.unlink(missing_ok=True)

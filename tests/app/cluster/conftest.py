@@ -6,12 +6,15 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from edgeinfer.app.cluster.nodes import on_node
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SLOW = """
@@ -50,12 +53,33 @@ class Nodes:
             own.mkdir()
             (own / "sitecustomize.py").write_text(python)
             added["PYTHONPATH"] = os.pathsep.join([str(own), str(REPOSITORY)])
-        return self.cluster.add_node(num_cpus=1, object_store_memory=80_000_000, env_vars=added, **options)
+        node = self.cluster.add_node(num_cpus=1, object_store_memory=80_000_000, env_vars=added, **options)
+        self._until(node.node_id, "alive")
+        return node
 
     def kill(self, node: Any) -> None:
         """End a node at once, with all that runs on it."""
         with suppress(Exception):
             self.cluster.remove_node(node, allow_graceful=False)
+        self._until(node.node_id, "gone")
+
+    def _until(self, node_id: str, state: str) -> None:
+        """Wait until Ray runs tasks on a node, or knows that it has ended."""
+        import ray
+
+        if not ray.is_initialized():
+            return
+        task, ends = ray.remote(num_cpus=0, max_retries=0)(int), time.monotonic() + 60
+        while time.monotonic() < ends:
+            is_known = any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes())
+            if state == "gone" and not is_known:
+                return
+            with suppress(ray.exceptions.RayError):
+                if state == "alive" and is_known:
+                    ray.get(task.options(scheduling_strategy=on_node(node_id)).remote(), timeout=30)
+                    return
+            time.sleep(0.1)
+        raise AssertionError(f"node {node_id} is not {state}")
 
     def close(self) -> None:
         """End all nodes."""
