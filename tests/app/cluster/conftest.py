@@ -69,7 +69,7 @@ class Nodes:
 
         if not ray.is_initialized():
             return
-        task, ends = ray.remote(num_cpus=0, max_retries=0)(int), time.monotonic() + 60
+        task, ends = ray.remote(num_cpus=0, max_retries=0)(lambda: 0), time.monotonic() + 60
         while time.monotonic() < ends:
             is_known = any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes())
             if state == "gone" and not is_known:
