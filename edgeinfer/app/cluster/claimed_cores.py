@@ -13,6 +13,7 @@ from pathlib import Path
 
 from edgeinfer.engine.running import running_folder
 from edgeinfer.file_lock import FileLock, LockHeld, is_held
+from edgeinfer.private_files import readable_folder
 from edgeinfer.scheduling.machine.topology import Topology
 
 
@@ -38,7 +39,7 @@ class ClaimedCores:
         self.cores = ()
 
     def _claimed(self, topology: Topology, n_wanted: int) -> tuple[int, ...]:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        readable_folder(self._folder)
         free: dict[int, list[int]] = {}
         usable = set(topology.workers())
         for core in topology.cores:

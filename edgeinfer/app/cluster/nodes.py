@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SURVEY_S = 900.0
 """Longest time for the reports of all nodes: one without kernels compiles them first."""
+JOINING_S = (0.5, 1.0, 2.0, 4.0)
+"""Waits for a node that is known, and to which Ray gives no task yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +99,6 @@ def nodes_of(ray: ModuleType) -> list[ClusterNode]:
         if node["Alive"]
     ]
     return sorted((node for node in found if node.n_cpus), key=lambda node: (node.host, node.id))
-
-
-JOINING_S = (0.5, 1.0, 2.0, 4.0)
-"""Waits for a node that is known, and to which Ray gives no task yet."""
 
 
 def on_node(node_id: str) -> Any:

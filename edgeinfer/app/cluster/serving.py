@@ -18,22 +18,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
-
 from edgeinfer.app.cluster.application import REPLICA_NAME, ReplicaCounts, replicas, require_servable
 from edgeinfer.app.cluster.cluster_plan import laid_out, node_cpus
 from edgeinfer.app.cluster.front import Front, guarded_front
 from edgeinfer.app.cluster.ray_session import ray_session
 from edgeinfer.app.cluster.replica import Serving
-from edgeinfer.app.server.connections import PunctualConnection
+from edgeinfer.app.server.connections import http_server
 from edgeinfer.app.server.listening import ServerOptions, listen_all, url_of
 from edgeinfer.app.server.orderly_end import unwound_by_sigterm
-from edgeinfer.app.server.running import LAST_S, LOOK_S, Sidecar, log_to_stderr, print_ready
+from edgeinfer.app.server.running import LOOK_S, Sidecar, log_to_stderr, print_ready
 from edgeinfer.app.server.served_models import served_models
 from edgeinfer.engine.running import RunningNote
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from edgeinfer.settings import Settings
 
 LOG = logging.getLogger("edgeinfer.server")
@@ -109,18 +109,7 @@ def _told(name: str) -> str | None:
 
 
 async def _serve(app: Any, front: Front, sidecar: Sidecar, listeners: list[socket.socket]) -> None:
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=PunctualConnection,
-            ws="none",
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=int(LAST_S),
-            server_header=False,
-        )
-    )
+    server = http_server(app)
     watch = asyncio.create_task(_watch(server, front, sidecar))
     try:
         await server.serve(sockets=listeners)

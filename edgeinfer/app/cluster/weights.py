@@ -8,7 +8,6 @@ not know what the files hold.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.file_lock import FileLock
-from edgeinfer.temporary import temporary_path
+from edgeinfer.private_files import readable_folder, readably
+from edgeinfer.temporary import put_in_place, temporary_path
 
 if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel, ModelStore
@@ -209,7 +209,7 @@ def _fetched(sent: SentModel, numbers: Iterable[int], pieces: Pieces, folder: Pa
         file = sent.files[number]
         path = into / Path(file.path).name
         try:
-            into.mkdir(parents=True, exist_ok=True)
+            readable_folder(into)
             lock = FileLock(into / f".{path.name}.lock", path.name, "fetching", waiting=lambda pid: None)
             with lock:
                 if not file.is_at(path):
@@ -230,7 +230,7 @@ def _fetch(file: SentFile, number: int, path: Path, pieces: Pieces) -> None:
         )
     beside = temporary_path(path)
     try:
-        with beside.open("xb") as out:
+        with open(beside, "xb", opener=readably) as out:
             for piece in range(file.n_pieces):
                 data, digest = pieces(number, piece)
                 if _hash(data) != digest:
@@ -238,7 +238,7 @@ def _fetch(file: SentFile, number: int, path: Path, pieces: Pieces) -> None:
                 out.write(data)
         if not file.is_at(beside):
             raise EdgeInferError(f"{file.path} has changed while it was sent; run the batch again")
-        os.replace(beside, path)
+        put_in_place(beside, path)
     finally:
         beside.unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
-"""Connections that may not be held open for nothing: how long a request may take to say what it is.
+"""uvicorn's server, whose connections may not be held open for nothing: how long a request may take to say what it is.
 
-In: a connection of uvicorn. Out: the same, closed if it has not sent the whole head of a request in HEAD_S seconds. h11
-limits the bytes of a head (64 KiB). How slowly a body may come is the guard's concern.
+In: an application. Out: a server that closes a connection which has not sent the whole head of a request in HEAD_S
+seconds. h11 limits the bytes of a head (64 KiB). How slowly a body may come is the guard's concern.
 """
 
 from __future__ import annotations
@@ -9,10 +9,30 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 20.0
 """Seconds from a connection, or from the first byte of a later request, to the end of the request's head."""
+LAST_S = 3.0
+"""Seconds for running requests to finish when the server shuts down."""
+
+
+def http_server(app: ASGIApp) -> uvicorn.Server:
+    """A server of an application, silent and without its name; what it listens to is given to `serve`."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=PunctualConnection,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=int(LAST_S),
+            server_header=False,
+        )
+    )
 
 
 class PunctualConnection(H11Protocol):

@@ -123,7 +123,8 @@ class Guard:
         async def counted() -> Message:
             nonlocal n_bytes, is_whole
             try:
-                message = await asyncio.wait_for(receive(), None if is_whole else BODY_S)
+                async with asyncio.timeout(None if is_whole else BODY_S):
+                    message = await receive()
             except TimeoutError:
                 raise HTTPException(408, f"the body paused for more than {BODY_S:.0f} s") from None
             is_whole = not message.get("more_body", False)

@@ -24,7 +24,7 @@ import uvicorn
 
 from edgeinfer.app.plain_text import echo, harmless
 from edgeinfer.app.server.app import create_app
-from edgeinfer.app.server.connections import PunctualConnection
+from edgeinfer.app.server.connections import http_server
 from edgeinfer.app.server.listening import ServerOptions, listen_all, url_of
 from edgeinfer.app.server.model_list import ModelList, key_of
 from edgeinfer.app.server.model_pool import ModelPool, OpenModel
@@ -44,8 +44,6 @@ LOOK_S = 0.5
 """Seconds between two checks of the parent process, the server's idle time and idle models."""
 STOPPED_S = 5.0
 """After a longer look the process was stopped (SIGSTOP) or the computer slept, which is no idleness of clients."""
-LAST_S = 3.0
-"""Seconds for running requests to finish when the server shuts down."""
 SWITCH_S = 0.0005
 """The interpreter's switch interval in seconds: requests must not delay the engine's thread."""
 
@@ -96,17 +94,7 @@ def run_server(
         pool = ModelPool(open_model, names, pool_limits(options), settings.load)
         app = create_app(options, pool, given_options(settings))
         tools: ServedTools = app.state.server.tools
-        config = uvicorn.Config(
-            app,
-            http=PunctualConnection,
-            ws="none",
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=int(LAST_S),
-            server_header=False,
-        )
-        server = uvicorn.Server(config)
+        server = http_server(app)
         watch = asyncio.create_task(_watch(server, pool, sidecar, tools))
         begin = asyncio.create_task(_begin(server, pool, sidecar, listeners[0]))
         try:
