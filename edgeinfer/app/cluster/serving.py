@@ -23,6 +23,7 @@ from edgeinfer.app.cluster.cluster_plan import laid_out, node_cpus
 from edgeinfer.app.cluster.front import Front, guarded_front
 from edgeinfer.app.cluster.ray_session import ray_session
 from edgeinfer.app.cluster.replica import Serving
+from edgeinfer.app.plain_text import counted
 from edgeinfer.app.server.connections import http_server
 from edgeinfer.app.server.listening import ServerOptions, listen_all, url_of
 from edgeinfer.app.server.orderly_end import unwound_by_sigterm
@@ -70,7 +71,7 @@ def run_cluster(options: ServerOptions, sidecar: Sidecar, cluster: ClusterOption
             serving, counts = laid_out(settings, options, model, n_cpus, cluster.replicas, cluster.presets_path)
             with deployed(serving, counts) as handle, RunningNote(address=f"{url_of(listeners[0])}/v1"):
                 app, front = guarded_front(handle, options)
-                where = f" on Ray ({len(n_cpus)} nodes, {counts.least} replicas)"
+                where = f" on Ray ({counted(len(n_cpus), 'node')}, {counted(counts.least, 'replica')})"
                 print_ready(names.default.name, where, sidecar, listeners[0])
                 asyncio.run(_serve(app, front, sidecar, listeners))
         return 0
