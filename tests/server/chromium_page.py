@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,8 +44,13 @@ def faults() -> list[str]:
 
 
 @contextmanager
-def opened(browser: Any, guarded: Running, faults: list[str]) -> Iterator[Any]:
-    """The page in a fresh browser, with the key given; it may ask this server alone, and nothing may go wrong in it."""
+def opened(
+    browser: Any, guarded: Running, faults: list[str], *, refused: str = "the key is wrong|too many wrong keys"
+) -> Iterator[Any]:
+    """The page in a fresh browser, with the key given; it may ask this server alone, and nothing may go wrong in it.
+
+    `refused`: what it says of a wrong key before, as a regular expression.
+    """
     context = browser.new_context(viewport={"width": 1200, "height": 800}, accept_downloads=True)
     found = context.new_page()
     found.set_default_timeout(60_000)
@@ -56,12 +62,12 @@ def opened(browser: Any, guarded: Running, faults: list[str]) -> Iterator[Any]:
     found.goto(guarded.url)
     found.fill("#key input", "wrong")
     found.keyboard.press("Enter")
-    found.wait_for_selector("#key .fault:text-matches('the key is wrong|too many wrong keys')")
+    found.wait_for_selector(f"#key .fault:text-matches('{refused}')")
     found.fill("#key input", "secret")
     found.keyboard.press("Enter")
     found.wait_for_selector("#key", state="hidden")
     found.wait_for_selector("#model option:nth-child(2)", state="attached")
-    faults[:] = [fault for fault in faults if "401" not in fault]
+    faults[:] = [fault for fault in faults if "401" not in fault and "429" not in fault]
     yield found
     context.close()
     assert faults == []
@@ -78,6 +84,14 @@ def ask(page: Any, text: str) -> None:
 def ended(page: Any) -> None:
     page.wait_for_selector("#send", state="visible")
     page.wait_for_selector(".message:last-child footer .actions")
+
+
+def becomes(page: Any, expression: str, value: object) -> None:
+    """Wait until an expression has a value; the page's policy forbids Playwright's own way, which evaluates in it."""
+    ends_s = time.monotonic() + 60
+    while (found := page.evaluate(expression)) != value:
+        assert time.monotonic() < ends_s, f"{expression} is {found}"
+        page.wait_for_timeout(50)
 
 
 def recorded(page: Any, *deltas: dict[str, object], reason: str = "stop") -> list[Any]:

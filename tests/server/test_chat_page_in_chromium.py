@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.wrong_keys import FREE_KEYS
 from edgeinfer.app.sessions.importing import chat_of_json
 from tests.server.chromium_page import ask, browser, ended, faults, opened, recorded, requires_chromium, saved
 from tests.server.conftest import Running, served
@@ -230,3 +232,11 @@ def check_names() -> Callable[[Any], list[str]]:
         return names
 
     return found
+
+
+def test_the_right_key_is_taken_after_too_many_wrong_ones(browser: Any, guarded: Running, faults: list[str]) -> None:
+    wrong = {"Authorization": "Bearer wrong"}
+    statuses = [httpx.get(f"{guarded.url}/v1/models", headers=wrong).status_code for _ in range(FREE_KEYS + 1)]
+    assert statuses[-1] == 429
+    with opened(browser, guarded, faults, refused="too many wrong keys"):
+        pass

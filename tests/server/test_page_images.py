@@ -16,6 +16,7 @@ from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.models.store import path_model
 from tests.server.chromium_page import (
     ask,
+    becomes,
     browser,
     ended,
     faults,
@@ -46,6 +47,7 @@ COPY = """async (url) => {
   await navigator.clipboard.write([new ClipboardItem({ "image/png": new Blob([bytes], { type: "image/png" }) })]);
 }"""
 WIDTHS = "((selector) => [...document.querySelectorAll(selector)].map((image) => image.naturalWidth))"
+SENT_WIDTHS = f"{WIDTHS}('.user .attached-image')"
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +87,14 @@ def test_images_are_attached_and_sent_before_the_text(page: Any, photo: Path, tm
     page.keyboard.press("Control+V")
     page.wait_for_selector("#chips li:nth-child(4)")
     assert chips(page)[:3] == ["photo.png", "notes.txt", "dropped.png"]
-    page.wait_for_function(f"{WIDTHS}('#chips img').every((width) => width === 56)")
+    becomes(page, f"{WIDTHS}('#chips img').every((width) => width === 56)", True)
     page.click("[aria-label='Remove dropped.png']")
     ask(page, "What is it?")
     (content,) = [each["content"] for each in bodies[0]["messages"]]
     assert [part["type"] for part in content] == ["image_url", "image_url", "text", "text"]
     assert content[0]["image_url"] == {"url": url_of(PHOTO)}
     assert content[3] == {"type": "text", "text": "What is it?"}
-    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '56,56'")
+    becomes(page, SENT_WIDTHS, [56, 56])
     assert page.get_attribute(".user .attached-image >> nth=0", "alt") == "photo.png"
     ask(page, "And now?")
     assert bodies[1]["messages"][0]["content"] == content
@@ -149,13 +151,13 @@ def test_images_stay_with_a_chat_and_its_file(page: Any, photo: Path) -> None:
     page.keyboard.press("Enter")
     ended(page)
     page.reload()
-    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '56'")
+    becomes(page, SENT_WIDTHS, [56])
     assert f"![photo.png]({url_of(PHOTO)})" in saved(page, "#export-markdown")[1]
     _, text = saved(page, "#export-json")
     kept = [each["attachments"] for each in json.loads(text)["messages"] if each["role"] == "user"]
     assert kept == [[{"name": "photo.png", "text": "", "image": url_of(PHOTO)}]] * 2
     page.set_input_files("#file", {"name": "chat.json", "mimeType": "application/json", "buffer": text.encode()})
-    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '56'")
+    becomes(page, SENT_WIDTHS, [56])
     for address in ("https://example.org/a.png", "data:text/html;base64,QUJD", "javascript:1"):
         foreign = text.replace(url_of(PHOTO), address).encode()
         page.set_input_files("#file", {"name": "chat.json", "mimeType": "application/json", "buffer": foreign})
@@ -185,7 +187,7 @@ def test_images_fit_a_phone(page: Any, tmp_path: Path) -> None:
     page.wait_for_selector("#chips li:nth-child(3)")
     assert fits_a_phone(page)
     ask(page, "Hi")
-    page.wait_for_function(f"{WIDTHS}('.user .attached-image').length === 3")
+    becomes(page, f"{SENT_WIDTHS}.length", 3)
     assert fits_a_phone(page)
 
 
@@ -226,7 +228,7 @@ def test_more_photos_than_local_storage_holds_are_kept(page: Any, tmp_path: Path
     assert sum(map(len, sent)) > ROOM
     assert page.evaluate(KEPT_CHARACTERS) < ROOM / 100
     page.reload()
-    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '{','.join(['700'] * len(paths))}'")
+    becomes(page, SENT_WIDTHS, [700] * len(paths))
     assert page.evaluate("[...document.querySelectorAll('.attached-image')].map(({ src }) => src)") == sent
     ask(page, "Once more")
     again = [part["image_url"]["url"] for turn in bodies[-1]["messages"][:-1:2] for part in turn["content"][:2]]
@@ -255,13 +257,12 @@ def test_images_are_deleted_with_their_chat(page: Any, photo: Path) -> None:
         ask(page, "What?")
         page.click("#new")
     assert page.evaluate(COUNT) == 2
-    page.on("dialog", lambda dialog: dialog.accept())
     page.click("#chats li [aria-label^=Delete] >> nth=0")
-    page.wait_for_function(f"() => ({COUNT})().then((n) => n === 1)")
+    becomes(page, COUNT, 1)
     page.click("#chats .chat >> nth=0")
-    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '56'")
+    becomes(page, SENT_WIDTHS, [56])
     page.click("#delete-all")
-    page.wait_for_function(f"() => ({COUNT})().then((n) => n === 0)")
+    becomes(page, COUNT, 0)
     assert page.evaluate("localStorage.length") == 0
 
 
@@ -273,7 +274,7 @@ def test_an_image_that_is_gone_is_told_of(page: Any, photo: Path) -> None:
     page.evaluate(CLEAR)
     page.reload()
     page.click(".attachment summary")
-    assert page.inner_text(".attachment pre") == "[This image is no longer kept in the browser.]"
+    page.wait_for_selector(".attachment pre >> text='[This image is no longer kept in the browser.]'")
     ask(page, "Second")
     first = bodies[1]["messages"][0]["content"][0]
     assert first["type"] == "text"
@@ -294,9 +295,9 @@ def test_images_of_chats_of_before_are_moved(page: Any, photo: Path) -> None:
     )
     page.evaluate(CLEAR)
     page.reload()
-    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '56'")
+    becomes(page, SENT_WIDTHS, [56])
     ask(page, "Second")
-    page.wait_for_function(f"() => ({COUNT})().then((n) => n === 1)")
+    becomes(page, COUNT, 1)
     assert url_of(PHOTO) not in page.evaluate("Object.values(localStorage).join()")
     page.reload()
-    page.wait_for_function(f"{WIDTHS}('.user .attached-image').join() === '56'")
+    becomes(page, SENT_WIDTHS, [56])

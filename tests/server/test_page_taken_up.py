@@ -69,14 +69,17 @@ def n_asked(asked: list[tuple[str, str]], method: str, path: str) -> int:
     return sum(each == method and path in url for each, url in asked)
 
 
-def assert_taken_up(page: Any, guarded: Running, asked: list[tuple[str, str]], n_resumed: int = 1) -> None:
+def assert_taken_up(
+    page: Any, guarded: Running, asked: list[tuple[str, str]], n_resumed: tuple[int, ...] = (1,)
+) -> None:
     """The whole answer is there, was asked for once, and the server keeps nothing of it."""
     ended(page)
     message = kept(page)
     assert (message["state"], "stream" in message) == ("cut", False)
     assert message["figures"]["n_generated"] == N_TOKENS
     assert message["text"] == whole_answer(guarded)
-    assert (n_asked(asked, "POST", "/chat/completions"), n_asked(asked, "GET", "/v1/stream")) == (1, n_resumed)
+    assert n_asked(asked, "POST", "/chat/completions") == 1
+    assert n_asked(asked, "GET", "/v1/stream") in n_resumed
     (url,) = [url for method, url in asked if method == "DELETE"]
     assert guarded.http().get(url).status_code == 404
     assert page.evaluate("sessionStorage.getItem('edgeinfer.stream')") is None
@@ -96,7 +99,7 @@ def test_in_another_tab(page: Any, guarded: Running, asked: list[tuple[str, str]
     other.goto(guarded.url)
     other.fill("#key input", "secret")
     other.keyboard.press("Enter")
-    assert_taken_up(other, guarded, asked, n_resumed=2)  # the first request has no key
+    assert_taken_up(other, guarded, asked, n_resumed=(1, 2))  # one more if it asks before it has the key
 
 
 def test_not_while_its_own_tab_is_there(page: Any, guarded: Running, asked: list[tuple[str, str]]) -> None:

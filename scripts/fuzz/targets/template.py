@@ -25,7 +25,7 @@ MESSAGES: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "text", "text": "And?"}]},
 ]
 TOOLS = [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}]
-LIMITS = TemplateLimits(seconds=0.2)
+LIMITS = TemplateLimits(seconds=0.05)
 BOMBS = (
     "{% for a in range(10**9) %}{% endfor %}",
     "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",

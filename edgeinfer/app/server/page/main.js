@@ -254,7 +254,7 @@ class Page {
       try {
         return await work();
       } catch (failure) {
-        if (failure.status !== 401) throw failure;
+        if (![401, 429].includes(failure.status)) throw failure; // no key, a wrong one, or too many wrong ones
         why = server.hasKey() ? failure.message : why;
         const key = await (this.asking ??= askKey(why).finally(() => { this.asking = null; }));
         if (key === null) throw failure;

@@ -42,6 +42,8 @@ to write whitespace forever.
 """
 MOST_TEXT = 1 << 20
 """Most characters of a schema or grammar."""
+MOST_ITEMS = 25_000
+"""Most items of llguidance's parser between two choices: a text without a choice that never ends takes 140 MB."""
 _FIRST_RULE = re.compile(r"^\s*root\s*::=", re.MULTILINE)
 _PART = re.compile(
     r'#[^\r\n]*|"(?:[^"\\]|\\.)*(?:"|(?P<literal>\\?\Z))|\[(?:[^\]\\]|\\.)*(?:\]|(?P<set>\\?\Z))'
@@ -102,7 +104,7 @@ class Guidance:
         `arguments`: the schemas of the functions' arguments, if it is a grammar of function calls.
         """
         _require_llguidance()
-        from llguidance import LLMatcher, grammar_from
+        from llguidance import LLMatcher, LLParserLimits, grammar_from
 
         schema: object = None
         try:
@@ -116,7 +118,8 @@ class Guidance:
             raise
         except Exception as reason:  # whatever a converter raises for a text that is not a grammar
             raise BadSetting(f"the {_name(grammar)} cannot be read: {first_line(str(reason))}") from None
-        matcher = LLMatcher(self._tables_once(), compiled, log_level=0)
+        limits = LLParserLimits(step_max_items=MOST_ITEMS)
+        matcher = LLMatcher(self._tables_once(), compiled, log_level=0, limits=limits)
         if (problem := problem_of(matcher, self._unwritten) or problem_ahead(matcher, self._unwritten)) is not None:
             raise BadSetting(f"the {_name(grammar)} cannot be followed: {problem}")
         if arguments is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.engine.requests.constrained.constraints import Constraint, Grammar
-from edgeinfer.engine.requests.constrained.guidance import Guidance, spelled
+from edgeinfer.engine.requests.constrained.guidance import MOST_ITEMS, Guidance, spelled
 from edgeinfer.engine.requests.constrained.guided_json import MOST_DIGITS
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
@@ -189,3 +189,9 @@ def test_grammars_in_larks_form_stay_as_they_are() -> None:
 )
 def test_what_is_not_closed_stays_as_it_is_written(end: str) -> None:
     assert spelled(f'root ::= "a" . {end}') == rf'root ::= "a" [^\x00] {end}'
+
+
+def test_text_that_never_ends_is_refused_before_it_takes_much_memory(model_tokenizer: Tokenizer) -> None:
+    endless = Grammar("grammar", 'root ::= "a" root')
+    with pytest.raises(BadSetting, match=f"limit {MOST_ITEMS}"):
+        Guidance(model_tokenizer).constraint(endless)
