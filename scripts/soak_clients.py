@@ -25,7 +25,7 @@ TEXT = "the keeper climbs stairs of a lighthouse and looks out at sea while ship
 WORDS = tuple(TEXT.split(" "))
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"enum": ["a", "b"]}}, "required": ["n", "s"]}
 NO_REQUESTS = (b"{", b"[]", b'{"messages": 3}', b"\xff\xfe", b'{"messages": [{"role": "user"}]}', b"null", b"")
-DESERVED = {200, 400, 401, 403, 404, 405, 413, 422}
+DESERVED = {200, 400, 401, 403, 404, 405, 413, 422, 429}
 
 
 @dataclass

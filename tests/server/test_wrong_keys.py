@@ -79,7 +79,7 @@ async def test_a_guesser_waits_and_others_do_not(clock: Clock, caplog: pytest.Lo
     assert KEY not in caplog.text
 
 
-async def test_waits_grow_up_to_a_limit_and_end(clock: Clock) -> None:
+async def test_waits_grow_up_to_a_limit_and_end(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     guesses, waits = WrongKeys(), list[float]()
     for _ in range(FREE_KEYS + 9):
         waits.append(guesses.wrong("10.0.0.7"))
@@ -89,6 +89,7 @@ async def test_waits_grow_up_to_a_limit_and_end(clock: Clock) -> None:
     for _ in range(1000):  # who asks during a wait does not make it longer
         assert guesses.wrong("10.0.0.7") <= LONGEST_WAIT_S
     assert guesses.wait_s("10.0.0.7") == LONGEST_WAIT_S
+    assert len(caplog.records) == 10  # one a wait, not one a guess
     clock.now_s += wrong_keys.FORGOTTEN_S + 1
     assert guesses.wrong("10.0.0.7") == 0
 

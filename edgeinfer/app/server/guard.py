@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import logging
 import math
 import secrets
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from edgeinfer.app.server.errors import REQUEST_ID, APIError
 from edgeinfer.app.server.listening import ServerOptions, is_own_page
 from edgeinfer.app.server.routes.page import PAGE_PATHS
-from edgeinfer.app.server.wrong_keys import FREE_KEYS, WrongKeys
+from edgeinfer.app.server.wrong_keys import WrongKeys
 
 OPEN_PATHS = frozenset({"/health", "/v1/health", *PAGE_PATHS})
 """Paths that need no API key: the health check, and the page, which holds no data."""
@@ -34,7 +33,6 @@ FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 """What browsers say in `Sec-Fetch-Site` of requests of another origin's page."""
 BODY_S = 60.0
 """Seconds that a body may pause."""
-LOG = logging.getLogger("edgeinfer.server")
 
 
 class Guard:
@@ -103,7 +101,6 @@ class Guard:
             self._wrong_keys.right(client)
             return
         if (wait_s := self._wrong_keys.wrong(client)) > 0:
-            LOG.warning("%s sent more than %d wrong keys; it waits for %.0f s", client, FREE_KEYS, wait_s)
             raise _too_many(wait_s)
         raise _unknown("the key is wrong")
 

@@ -9,10 +9,12 @@ What is remembered is limited; the address that was silent for longest is forgot
 from __future__ import annotations
 
 import ipaddress
+import logging
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
+LOG = logging.getLogger("edgeinfer.server")
 FREE_KEYS = 10
 """Wrong keys of an address before it has to wait."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
@@ -60,7 +62,9 @@ class WrongKeys:
             guesses.n_wrong += 1
             if guesses.n_wrong > FREE_KEYS:
                 doublings = min(guesses.n_wrong - FREE_KEYS - 1, 16)
-                guesses.until_s = now_s + min(FIRST_WAIT_S * 2**doublings, LONGEST_WAIT_S)
+                guesses.until_s = now_s + (wait_s := min(FIRST_WAIT_S * 2**doublings, LONGEST_WAIT_S))
+                name = client or "a local client"
+                LOG.warning("%s sent more than %d wrong keys; it waits for %.0f s", name, FREE_KEYS, wait_s)
         return max(0.0, guesses.until_s - now_s)
 
     def right(self, client: str | None) -> None:
