@@ -5,7 +5,6 @@ In: "FILE" or "FILE:SCALE". Out: `AdapterChoice`. Opens no files.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ class AdapterChoice:
         if not (colon and is_number(scale)):
             return cls(text)
         factor = float(scale)
-        if not (math.isfinite(factor) and abs(factor) <= LARGEST_SCALE):
+        if not abs(factor) <= LARGEST_SCALE:
             raise ValueError(f"FILE or FILE:SCALE, with a scale from {-LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
         return cls(path, factor)
 

@@ -7,12 +7,13 @@ Mirostat, the order of samplers) is left out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 PREFIX = "general.sampling."
+UNLIKELY = 1e30
+"""What is as large counts as absent, as do NaN and infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def read_options(given: Mapping[str, object]) -> Mapping[str, float]:
     found = {}
     for key, kept in KEYS.items():
         value = given.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < UNLIKELY:
             continue
         if (read := kept.read(value)) is not None:
             found[kept.option] = read

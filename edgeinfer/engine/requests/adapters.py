@@ -6,7 +6,6 @@ request does not state are those of the model, which may be changed between requ
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +83,7 @@ class LoadedAdapters:
 
 def _checked(name: int | str, scale: object) -> float:
     """The scale as a float. Raises BadSetting for one that is no number or too large."""
-    if isinstance(scale, int | float) and math.isfinite(scale) and abs(scale) <= LARGEST_SCALE:
+    if isinstance(scale, int | float) and abs(scale) <= LARGEST_SCALE:
         return float(scale)
     raise BadSetting(
         f"the scale of LoRA adapter {name!r} cannot be {scale!r}: it must be a number up to {LARGEST_SCALE:g}, 1 for "

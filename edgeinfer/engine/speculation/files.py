@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from edgeinfer.errors import BadSetting
@@ -106,7 +107,10 @@ class DraftFolder:
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         """The arrays of a file; empty if there is no intact file of this layout."""
         try:
-            with (self.path / name).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            with (self.path / name).open("rb") as raw:
+                file = np.load(raw, allow_pickle=False)
+                if not isinstance(file, NpzFile):  # one array alone
+                    return {}
                 arrays = {key: file[key] for key in file.files}
         except DAMAGES:
             return {}

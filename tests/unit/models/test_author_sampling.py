@@ -14,6 +14,8 @@ from tests.golden.goldens import DATA
 from tests.unit.models.test_other_names import rewritten
 
 PENALTY = "general.sampling.penalty_repeat"
+HUGE = 10**400
+"""A whole number that no float can hold."""
 NOT_NUMBERS = ("1", True, None, [1.0], float("nan"), float("inf"))
 
 
@@ -45,11 +47,11 @@ def test_the_starter_model_alone_has_a_penalty_that_its_author_did_not_ask_for()
 
 
 @pytest.mark.parametrize("key", ["temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n"])
-@pytest.mark.parametrize("value", [*NOT_NUMBERS, -1e9, 1e9, 1 << 40, -1, 0, 0.5, 2])
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, pytest.param(HUGE, id="huge"), -1e9, 1e9, 1 << 40, -1, 0, 0.5, 2])
 def test_whatever_a_file_says_a_request_can_be_made(key: str, value: object) -> None:
     found = author_sampling({f"general.sampling.{key}": value})
     request_of((1,), {}, author=found)
-    if value in NOT_NUMBERS:
+    if value in (*NOT_NUMBERS, HUGE):
         assert not found
 
 

@@ -53,6 +53,7 @@ def test_adapters_that_a_request_does_not_name_are_not_added(
         ({"poet": 1.0}, "there are 2 LoRA adapters of the name 'poet'; state their numbers"),
         ({0: float("nan")}, "the scale of LoRA adapter 0 cannot be nan"),
         ({0: 1e9}, "it must be a number up to 1e+06"),
+        ({0: 10**400}, "the scale of LoRA adapter 0 cannot be 1000"),
         ({0: "much"}, "the scale of LoRA adapter 0 cannot be 'much'"),
         ([0.5], "lora cannot be [0.5]: it must be scales by number or name"),
     ],

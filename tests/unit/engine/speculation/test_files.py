@@ -74,6 +74,13 @@ def packed(name: str, content: bytes) -> bytes:
     return kept.getvalue()
 
 
+def array_alone() -> bytes:
+    """An array as NumPy saves one, without an archive."""
+    kept = io.BytesIO()
+    np.save(kept, np.arange(3))
+    return kept.getvalue()
+
+
 HUGE = (
     b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999999,), }".ljust(127) + b"\n"
 )
@@ -82,8 +89,11 @@ DEFLATED = packed("a.npy", b"a" * 900)
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"PK\3\4 nothing", b"\0" * 5000, packed("layout.npy", HUGE), DEFLATED[:40] + b"\xff\xff" + DEFLATED[42:]],
-    ids=["empty", "no archive", "zeros", "huge", "wrong stream"],
+    [
+        *(b"", b"PK\3\4 nothing", b"\0" * 5000, packed("layout.npy", HUGE)),
+        *(DEFLATED[:40] + b"\xff\xff" + DEFLATED[42:], array_alone()),
+    ],
+    ids=["empty", "no archive", "zeros", "huge", "wrong stream", "an array alone"],
 )
 def test_a_damaged_file_counts_as_none(tmp_path: Path, content: bytes) -> None:
     folder = DraftFolder("model", "layout", tmp_path)
