@@ -22,6 +22,7 @@ from pathlib import Path
 
 from mutation import ROOM_BYTES, input_of
 from summary import Piece, add
+from worker import seeds_of, waited_s
 
 HERE = Path(__file__).resolve().parent
 HANG_S = 10.0
@@ -70,13 +71,16 @@ class Campaign:
         assert child.stdout is not None
         reader = threading.Thread(target=self._read, args=(child.stdout,))
         reader.start()
-        seen, since, is_hung = -1, time.monotonic(), False
+        seen, since_s, waited_before_s, is_hung = -1, time.monotonic(), 0.0, False
         while child.poll() is None:
             time.sleep(LOOK_S)
             number = int.from_bytes(shared.read_bytes()[:8], "little")
+            most_s = HANG_S + (START_S if number == first else 0)
             if number != seen:
-                seen, since = number, time.monotonic()
-            elif time.monotonic() - since > HANG_S + (START_S if number == first else 0):
+                seen, since_s, waited_before_s = number, time.monotonic(), waited_s(child.pid)
+                continue
+            without_core_s = waited_s(child.pid) - waited_before_s  # the machine may be busy
+            if time.monotonic() - since_s - without_core_s > most_s:
                 child.send_signal(signal.SIGKILL)
                 child.wait()
                 is_hung = True
@@ -126,7 +130,5 @@ class Campaign:
             (self._out / f"{self._target}-{number}").write_bytes(self._input(number))
 
     def _input(self, number: int) -> bytes:
-        from worker import seeds_of
-
         target = import_module(f"targets.{self._target}")
         return input_of(target, seeds_of(self._target, target), self._seed, number)

@@ -53,10 +53,10 @@ def place_of(error: BaseException) -> str:
     return f"{type(error).__name__} at {where}: {str(error)[:120]}"
 
 
-def waited_s() -> float:
-    """Seconds that threads of this process have waited for a core, as far as the system tells."""
+def waited_s(process: int | str = "self") -> float:
+    """Seconds that threads of a process have waited for a core, as far as the system tells."""
     waited_ns = 0
-    for path in Path("/proc/self/task").glob("*/schedstat"):
+    for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
         with suppress(OSError, IndexError):
             waited_ns += int(path.read_text().split()[1])
     return waited_ns / 1e9
