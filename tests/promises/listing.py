@@ -31,8 +31,9 @@ INNER_VARIABLES = frozenset({"EDGEINFER_CUDASIM_LANES", "EDGEINFER_CUDA_GEMM", "
 """Of tests and experiments, and what shells set for completion."""
 INNER_MEMBERS = frozenset(
     {
-        *("LLM.batcher", "LLM.begin_drafting", "LLM.session_with", "Session.speculator", "TextStream.reader"),
-        *("LLM.comparison", "LLM.drafts", "LLM.later_drafts", "TextStream.chunks", "TextStream.prompt", "TextStream.entropies", "TextStream.end_logprobs"),
+        *("LLM.batcher", "LLM.begin_drafting", "LLM.comparison", "LLM.drafts", "LLM.later_drafts", "LLM.session_with"),
+        *("Session.speculator", "TextStream.chunks", "TextStream.end_logprobs", "TextStream.entropies"),
+        *("TextStream.prompt", "TextStream.reader"),
     }
 )
 """Members for edgeinfer's own app and server."""
