@@ -16,6 +16,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?P<before>(?P<picture>!?)\[(?P<text>[^\[\]]*)\]\()(?P<target>[^)\s]+)(?=[)\s])")
+AROUND_PICTURE = re.compile(r"(?P<before>\[!\[[^\]]*\]\([^)]*\)\]\()(?P<target>[^)\s]+)")
 ATTRIBUTE = re.compile(r'(?P<before>\b(?P<name>src|srcset|href)=")(?P<target>[^"]+)(?=")')
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|#|//", re.IGNORECASE)
 """Targets that are no files of the repository: addresses, and headings of the same page."""
@@ -56,5 +57,4 @@ def _outside_of_code(text: str, source: str, tag: str) -> str:
         return match["before"] + address(match["target"], False)
 
     text = LINK.sub(of_link, text)  # pictures within links first, then what is around them
-    text = re.sub(r"(?P<before>\[!\[[^\]]*\]\([^)]*\)\]\()(?P<target>[^)\s]+)", around_picture, text)
-    return ATTRIBUTE.sub(of_attribute, text)
+    return ATTRIBUTE.sub(of_attribute, AROUND_PICTURE.sub(around_picture, text))
