@@ -72,8 +72,8 @@ DESCRIPTION = f"""\
 # edgeinfer-kernels
 
 Object code of edgeinfer's kernels for common CPUs, so that its first start compiles nothing:
-`pip install 'edgeinfer[app,kernels]'`. There is no code in it that Python runs. It serves edgeinfer {__version__} alone;
-any other version compiles its own kernels, as it does without this package.
+`pip install 'edgeinfer[app,kernels]'`. There is no code in it that Python runs. It serves edgeinfer {__version__}
+alone; any other version compiles its own kernels, as it does without this package.
 """
 
 
