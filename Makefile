@@ -3,18 +3,21 @@
 # `make kernels-wheel` compiles all kernels into a wheel in dist; SYSTEMS holds options for other systems than this one.
 # `make audit` looks for known holes in what `edgeinfer[all]` installs, `make licences` writes docs/LICENCES.md, and
 # `make sbom` a bill of materials into dist; all three ask the package index.
+# `make release-check` builds sdist and wheel, checks, installs and uses them; RELEASE holds options for it, such as
+# RELEASE="--tag v0.2.0". `make check-kernels` looks at wheels of kernels in dist.
 # EXTRAS chooses the optional dependencies of the tests: EXTRAS=test,llamacpp compares with llama-cpp-python too.
 PYTHON ?= python3
 EXTRAS ?= test
 BENCH ?=
 SYSTEMS ?=
+RELEASE ?=
 VENV := .venv
 BIN := $(VENV)/bin
 TOOLS := .venv-tools
 CLEAN := .venv-clean
 unexport PYTHONDONTWRITEBYTECODE  # programs that the tests start would compile the package anew each time
 
-.PHONY: chat test check lint bench kernels-wheel audit licences sbom clean
+.PHONY: chat test check lint bench kernels-wheel check-kernels release-check audit licences sbom clean
 
 chat: $(VENV)/.installed
 	@$(BIN)/edgeinfer chat
@@ -33,6 +36,12 @@ bench: $(VENV)/.installed
 
 kernels-wheel: $(VENV)/.installed
 	$(BIN)/python scripts/make_kernel_wheel.py dist $(SYSTEMS)
+
+check-kernels: $(TOOLS)/.installed
+	$(TOOLS)/bin/python -m twine check --strict dist/edgeinfer_kernels-*.whl
+
+release-check: $(TOOLS)/.installed
+	$(TOOLS)/bin/python scripts/check_release.py $(RELEASE)
 
 # --strict: what cannot be looked up is a failure, too
 audit: $(CLEAN)/.installed
@@ -67,7 +76,8 @@ $(VENV)/.installed-%: pyproject.toml | $(BIN)/python
 # What looks at dependencies stands apart from them: $(CLEAN) has what users install, and not even pip.
 $(TOOLS)/.installed: Makefile
 	@$(PYTHON) -m venv $(TOOLS)
-	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip 'pip-audit>=2.7' 'cyclonedx-bom>=5' >&2
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip \
+		'pip-audit>=2.7' 'cyclonedx-bom>=5' 'build>=1.2' 'twine>=6.1' 'pipx>=1.7' 'uv>=0.5' >&2
 	@touch $@
 
 $(CLEAN)/.installed: pyproject.toml $(TOOLS)/.installed

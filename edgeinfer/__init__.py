@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from edgeinfer.models.text import Message as Message
     from edgeinfer.models.text.tools import ToolCall as ToolCall
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "LLM",
@@ -107,7 +107,7 @@ __all__ = [
 ]
 
 _FORMER = {"Facts": "ModelInfo", "Live": "RequestProgress", "Load": "QueueStats", "Mark": "DraftSpan"}
-"""Names from version 0.1, to be removed in the next version."""
+"""Names from version 0.1, to be removed in 0.4."""
 
 
 def _home(name: str) -> str:
@@ -142,7 +142,8 @@ def __getattr__(name: str) -> object:
     if name in _FORMER:
         import warnings
 
-        warnings.warn(f"edgeinfer.{name} is called {_FORMER[name]} now", DeprecationWarning, stacklevel=2)
+        said = f"edgeinfer.{name} is called {_FORMER[name]} now; the former name works until version 0.4"
+        warnings.warn(said, DeprecationWarning, stacklevel=2)
         name = _FORMER[name]
     if name not in __all__:
         raise AttributeError(f"module 'edgeinfer' has no attribute {name!r}")

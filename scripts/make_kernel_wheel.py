@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -67,6 +68,13 @@ EARLIEST = (1980, 1, 1, 0, 0, 0)
 LAYOUT_LINE = re.compile('^target datalayout = ".*"$', re.MULTILINE)
 TRIPLE_LINE = re.compile('^target triple = ".*"$', re.MULTILINE)
 ROOT = Path(__file__).parents[1]
+DESCRIPTION = f"""\
+# edgeinfer-kernels
+
+Object code of edgeinfer's kernels for common CPUs, so that its first start compiles nothing:
+`pip install 'edgeinfer[app,kernels]'`. There is no code in it that Python runs. It serves edgeinfer {__version__}
+alone; any other version compiles its own kernels, as it does without this package.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,17 +192,24 @@ def contents(isa: str) -> Mapping[str, tuple[str, list[Code]]]:
     }
 
 
+def metadata() -> str:
+    """What the package index shows; the addresses are edgeinfer's own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    urls = "".join(f"Project-URL: {name}, {address}\n" for name, address in project["urls"].items())
+    return (
+        f"Metadata-Version: 2.4\nName: edgeinfer-kernels\nVersion: {__version__}\n"
+        "Summary: Kernels of edgeinfer, compiled beforehand\nLicense-Expression: Apache-2.0\nLicense-File: LICENSE\n"
+        f"Requires-Python: {project['requires-python']}\n{urls}Description-Content-Type: text/markdown\n\n{DESCRIPTION}"
+    )
+
+
 def write_wheel(path: Path, tag: str, files: Mapping[str, bytes]) -> None:
     """A wheel of one package of these files."""
     info = f"{PACKAGE}-{__version__}.dist-info"
-    metadata = (
-        f"Metadata-Version: 2.4\nName: edgeinfer-kernels\nVersion: {__version__}\n"
-        "Summary: Kernels of edgeinfer, compiled beforehand\nLicense-Expression: Apache-2.0\nLicense-File: LICENSE\n"
-    )
     wheel = f"Wheel-Version: 1.0\nGenerator: edgeinfer\nRoot-Is-Purelib: false\nTag: py3-none-{tag}\n"
     inside = {f"{PACKAGE}/__init__.py": b'"""Object code of edgeinfer\'s kernels."""\n'}
     inside |= {f"{PACKAGE}/{name}": data for name, data in files.items()}
-    inside |= {f"{info}/METADATA": metadata.encode(), f"{info}/WHEEL": wheel.encode()}
+    inside |= {f"{info}/METADATA": metadata().encode(), f"{info}/WHEEL": wheel.encode()}
     inside |= {f"{info}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes()}
     record = "".join(f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in inside.items())
     inside |= {f"{info}/RECORD": f"{record}{info}/RECORD,,\n".encode()}

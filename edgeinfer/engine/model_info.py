@@ -58,5 +58,6 @@ def renamed(record: object, name: str, names: Mapping[str, str]) -> object:
     import warnings
 
     owner = type(record).__name__
-    warnings.warn(f"{owner}.{name} is called {owner}.{names[name]} now", DeprecationWarning, stacklevel=3)
+    said = f"{owner}.{name} is called {owner}.{names[name]} now; the former name works until version 0.4"
+    warnings.warn(said, DeprecationWarning, stacklevel=3)
     return attrgetter(names[name])(record)

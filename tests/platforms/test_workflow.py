@@ -1,4 +1,4 @@
-"""The workflow for hosted runners: what it runs exists here, it may change nothing, and nobody starts it unasked."""
+"""The workflows for hosted runners: what they run exists here, they may change nothing, nobody starts them unasked."""
 
 from __future__ import annotations
 
@@ -17,29 +17,79 @@ from tests.conftest import POSIX_ALONE
 from tests.platforms.foreign_system import has_stub, is_missing
 
 TESTS, ROOT = Path(__file__).parents[1], Path(__file__).parents[2]
-WORKFLOW = ROOT / ".github" / "workflows" / "tests.yml"
-ACTIONS = {"actions/checkout": "v4", "actions/setup-python": "v5"}
+WORKFLOWS = {path.stem: path for path in (ROOT / ".github/workflows").glob("*.yml")}
+ACTIONS = {
+    "actions/checkout": "v4",
+    "actions/setup-python": "v5",
+    "actions/upload-artifact": "v4",
+    "actions/download-artifact": "v4",
+    "pypa/gh-action-pypi-publish": "release/v1",
+}
+UPLOADS = {"upload-kernels", "upload"}
+"""Jobs that may show the package index who they are."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+EACH = pytest.mark.parametrize("name", sorted(WORKFLOWS))
+
+
+def loaded(name: str) -> dict[str, Any]:
+    """A workflow, all of whose values are text, since `on` is true in YAML."""
+    import yaml
+
+    found: dict[str, Any] = yaml.load(WORKFLOWS[name].read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    return found
 
 
 @pytest.fixture(scope="module")
 def workflow() -> dict[str, Any]:
-    import yaml
-
-    loaded: dict[str, Any] = yaml.load(WORKFLOW.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # `on` is no truth
-    return loaded
+    return loaded("tests")
 
 
 def steps(workflow: dict[str, Any]) -> list[dict[str, Any]]:
     return [step for job in workflow["jobs"].values() for step in job["steps"]]
 
 
-def test_it_is_started_by_hand_and_may_only_read(workflow: dict[str, Any]) -> None:
-    assert workflow["on"] == {"workflow_dispatch": ""}
+def commands(workflow: dict[str, Any]) -> list[str]:
+    return [step["run"] for step in steps(workflow) if "run" in step]
+
+
+def test_there_are_these() -> None:
+    assert set(WORKFLOWS) == {"docs", "release", "tests"}
+
+
+@EACH
+def test_it_is_started_by_hand_and_may_only_read(name: str) -> None:
+    workflow = loaded(name)
+    assert set(workflow["on"]) == {"workflow_dispatch"}
     assert workflow["permissions"] == {"contents": "read"}
-    assert not any("permissions" in job for job in workflow["jobs"].values())
-    assert "secrets" not in WORKFLOW.read_text(encoding="utf-8")
-    assert all(int(job["timeout-minutes"]) <= 180 for job in workflow["jobs"].values())
+    text = WORKFLOWS[name].read_text(encoding="utf-8")
+    assert "secrets" not in text
+    assert "password" not in re.sub(r"#.*", "", text)
+    for job_name, job in workflow["jobs"].items():
+        assert int(job["timeout-minutes"]) <= 180
+        if job_name in UPLOADS:
+            assert (job["permissions"], job["environment"]) == ({"id-token": "write"}, "pypi")
+        else:
+            assert "permissions" not in job
+
+
+def test_nothing_is_uploaded_unless_that_was_chosen() -> None:
+    workflow = loaded("release")
+    assert workflow["on"]["workflow_dispatch"]["inputs"]["upload"]["default"] == "false"
+    jobs = workflow["jobs"]
+    assert jobs["upload-kernels"]["if"] == "github.event_name == 'push' || inputs.upload"
+    assert jobs["upload-kernels"]["needs"] == ["build", "kernels"]
+    assert jobs["upload"]["needs"] == "upload-kernels"  # which is left out with it
+    publishing = {name for name, job in jobs.items() if any("publish" in step.get("uses", "") for step in job["steps"])}
+    assert publishing == UPLOADS
+
+
+def test_what_is_uploaded_was_built_by_the_same_run() -> None:
+    jobs = loaded("release")["jobs"]
+    given = {step["with"]["name"] for job in jobs.values() for step in job["steps"] if "upload-artifact" in str(step)}
+    taken = {step["with"]["name"] for job in jobs.values() for step in job["steps"] if "download-artifact" in str(step)}
+    assert given - taken == {"bill-of-materials"}
+    assert taken - given == set()
 
 
 def test_systems_and_versions(workflow: dict[str, Any]) -> None:
@@ -53,16 +103,19 @@ def test_systems_and_versions(workflow: dict[str, Any]) -> None:
         assert versions == sorted(versions, key=lambda version: int(version.partition(".")[2]))
 
 
-def test_actions_are_pinned(workflow: dict[str, Any]) -> None:
-    used = {step["uses"] for step in steps(workflow) if "uses" in step}
-    assert used == {f"{name}@{version}" for name, version in ACTIONS.items()}
+@EACH
+def test_actions_are_pinned(name: str) -> None:
+    used = {step["uses"] for step in steps(loaded(name)) if "uses" in step}
+    assert used
+    assert used <= {f"{action}@{version}" for action, version in ACTIONS.items()}
 
 
-def test_commands_exist(workflow: dict[str, Any]) -> None:
+@EACH
+def test_commands_exist(name: str) -> None:
     """Targets of the Makefile, extras of the package, modules, commands of edgeinfer and their options."""
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)
     seen = set[str]()
-    for command in [step["run"] for step in steps(workflow) if "run" in step]:
+    for command in commands(loaded(name)):
         words = [word for word in shlex.split(command.rpartition("|")[2]) if not re.match(r"[A-Z_]+=", word)]
         program, rest = Path(words[0]).name, words[1:]
         seen.add(program)
@@ -75,18 +128,16 @@ def test_commands_exist(workflow: dict[str, Any]) -> None:
             assert rest[1] in ("pip", "pytest")
             for extra in re.findall(r"\.\[(.+)\]", command):
                 assert extra in PROJECT["optional-dependencies"]
-    assert seen == {"make", "edgeinfer", "python"}
+    assert "make" in seen
 
 
 def test_commands_are_those_of_the_readme(workflow: dict[str, Any]) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    commands = [step["run"] for step in steps(workflow) if "run" in step]
     for command in ("make chat", "make test", 'echo "What is photosynthesis?" | EDGEINFER_SEED=1 make chat'):
         assert command in readme
-        assert any(command in each for each in commands)
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "-m pytest -n 2 --dist worksteal" in makefile  # what Windows runs, which has no make
-    assert "python -m pytest -n 2 --dist worksteal" in commands
+        assert any(command in each for each in commands(workflow))
+    assert "-m pytest -n 2 --dist worksteal" in MAKEFILE  # what Windows runs, which has no make
+    assert "python -m pytest -n 2 --dist worksteal" in commands(workflow)
 
 
 def test_files_that_windows_cannot_import_are_left_out_there() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import email
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,19 @@ def test_pip_takes_the_wheel_of_a_platform(wheels: Path, tmp_path: Path, platfor
 @pytest.mark.parametrize("platform", WITHOUT_WHEEL)
 def test_pip_takes_no_wheel_of_another_platform(wheels: Path, tmp_path: Path, platform: str) -> None:
     assert found_by_pip(wheels, platform, tmp_path) == []
+
+
+def test_a_wheel_says_what_it_is_and_where_it_comes_from(wheels: Path) -> None:
+    (path, *_) = sorted(wheels.glob("*.whl"))
+    with zipfile.ZipFile(path) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith("/METADATA")]
+        about = email.message_from_bytes(archive.read(name))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (about["Name"], about["Version"]) == ("edgeinfer-kernels", __version__)
+    assert about["Requires-Python"] == project["requires-python"]
+    assert about.get_all("Project-URL") == [f"{name}, {address}" for name, address in project["urls"].items()]
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert f"serves edgeinfer {__version__} alone" in " ".join(about.get_payload().split())
 
 
 def test_pip_takes_no_wheel_of_another_version(wheels: Path, tmp_path: Path) -> None:
