@@ -22,7 +22,9 @@ GROUPS = {
     "What a model is and does": ("ModelInfo", "QueueStats", "RequestProgress"),
 }
 """Sections in which names come first; all others follow in `Further names`, errors in `Errors`."""
-WIDTH = 100
+WIDTH = 76
+LISTED = re.compile(r"\w+(?: {2,}\S.*)?\n(?: {4,}\S|\w+(?: {2,}\S|\n))|\w+ {4,}\S")
+"""How a list of names begins that is aligned by hand."""
 
 
 def api_reference() -> str:
@@ -45,7 +47,12 @@ def api_reference() -> str:
 def answer_options() -> Iterator[str]:
     """Lines about the keywords of everything that answers, which signatures call `**options`."""
     hints = Options.__annotations__
-    yield from ("### Options of answers", "", "Keywords of `chat`, `complete`, `batch` and the like, `**options` above.", "")
+    yield from (
+        "### Options of answers",
+        "",
+        "Keywords of `chat`, `complete`, `batch` and the like, `**options` above.",
+        "",
+    )
     yield from ("```py", *(f"{name}: {written(hint)}" for name, hint in hints.items()), "```", "")
     yield from description("Options", Options)
 
@@ -149,10 +156,24 @@ def description(name: str, thing: Any) -> Iterator[str]:
     if not text:
         raise ValueError(f"{name} is public and has no docstring")
     for paragraph in text.split("\n\n"):
-        if any(line.startswith(("  ", "\t")) for line in paragraph.splitlines()) or re.search(r"(?m)^\w+ {2,}", paragraph):
+        if LISTED.match(paragraph):
+            yield from ("| | |", "|---|---|", *rows(paragraph), "")
+        elif any(line.startswith((" ", "\t")) for line in paragraph.splitlines()):
             yield from ("```text", paragraph.rstrip(), "```", "")
         else:
             yield from (escaped(paragraph), "")
+
+
+def rows(paragraph: str) -> Iterator[str]:
+    """Table rows of a list of names, each with its text beside it or below, all texts in one column."""
+    items: list[list[str]] = []
+    for line in paragraph.splitlines():
+        if line.startswith((" ", "\t")):
+            items[-1].append(line.strip())
+        else:
+            items.append(line.split(maxsplit=1))
+    for name, *texts in items:
+        yield f"| `{name}` | {escaped(' '.join(texts)).replace('|', '&#124;')} |"
 
 
 def escaped(text: str) -> str:

@@ -100,7 +100,7 @@ def fault(link: str, path: Path, folder: Path, pages: dict[Path, Page]) -> str |
     except ValueError:
         return f"a link that is no address: {link}"
     if parts.scheme or parts.netloc:
-        is_well = parts.scheme in ("http", "https") and "." in parts.netloc or parts.scheme == "mailto"
+        is_well = (parts.scheme in ("http", "https") and "." in parts.netloc) or parts.scheme == "mailto"
         return None if is_well or parts.hostname in ("127.0.0.1", "localhost") else f"a link that is no address: {link}"
     target = (path.parent / unquote(parts.path)).resolve() if parts.path else path.resolve()
     if parts.path.startswith("/"):

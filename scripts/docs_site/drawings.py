@@ -15,7 +15,14 @@ from types import MappingProxyType
 
 INK, SOFT, PAPER = "#1f2933", "#7b8794", "#fbfbf9"
 FILLS = MappingProxyType(
-    {"plain": "#ffffff", "weights": "#d9ecea", "cache": "#e3e0f5", "text": "#fdf0d5", "good": "#cfe8cf", "bad": "#f3d6d3"}
+    {
+        "plain": "#ffffff",
+        "weights": "#d9ecea",
+        "cache": "#e3e0f5",
+        "text": "#fdf0d5",
+        "good": "#cfe8cf",
+        "bad": "#f3d6d3",
+    }
 )
 
 
@@ -28,7 +35,9 @@ class Drawing:
     title: str
     shapes: list[str] = field(default_factory=list)
 
-    def box(self, x: float, y: float, w: float, h: float, *lines: str, fill: str = "plain", dashed: bool = False) -> None:
+    def box(
+        self, x: float, y: float, w: float, h: float, *lines: str, fill: str = "plain", dashed: bool = False
+    ) -> None:
         """A box with centred lines of text, the first in bold where there are several."""
         dash = ' stroke-dasharray="4 3"' if dashed else ""
         self.shapes.append(
@@ -40,7 +49,15 @@ class Drawing:
             self.words(x + w / 2, first + 16 * number, line, weight=600 if is_head else 400)
 
     def words(
-        self, x: float, y: float, text: str, *, size: int = 13, weight: int = 400, anchor: str = "middle", ink: str = INK
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: int = 13,
+        weight: int = 400,
+        anchor: str = "middle",
+        ink: str = INK,
     ) -> None:
         """One line of text."""
         style = f'font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" fill="{ink}"'
@@ -49,7 +66,9 @@ class Drawing:
     def arrow(self, *points: tuple[float, float], text: str = "", ink: str = INK) -> None:
         """A line through points with a head at its end, and words above its first part."""
         path = " ".join(f"{x},{y}" for x, y in points)
-        self.shapes.append(f'<polyline points="{path}" fill="none" stroke="{ink}" stroke-width="1.5" marker-end="url(#head)"/>')
+        self.shapes.append(
+            f'<polyline points="{path}" fill="none" stroke="{ink}" stroke-width="1.5" marker-end="url(#head)"/>'
+        )
         if text:
             (x0, y0), (x1, y1) = points[:2]
             self.words((x0 + x1) / 2, (y0 + y1) / 2 - 6, text, size=12, ink=SOFT)
@@ -119,8 +138,18 @@ def drafts() -> Drawing:
     for word, (x, y, fill) in nodes.items():
         d.box(x, y, 70, 30, word, fill=fill)
     d.box(680, 60, 64, 180, "one", "pass", "reads", "weights", "once", fill="weights")
-    d.words(20, 268, "Green: the sampler drew the same token, with its seed. Red: it did not; what follows is dropped.", anchor="start")
-    d.words(20, 288, "Four tokens for the weights of one pass, and the very tokens that there would be without drafts.", anchor="start")
+    d.words(
+        20,
+        268,
+        "Green: the sampler drew the same token, with its seed. Red: it did not; what follows is dropped.",
+        anchor="start",
+    )
+    d.words(
+        20,
+        288,
+        "Four tokens for the weights of one pass, and the very tokens that there would be without drafts.",
+        anchor="start",
+    )
     return d
 
 
@@ -129,14 +158,24 @@ def batching() -> Drawing:
     d = Drawing(760, 250, "Several requests share each pass")
     for number in range(5):
         d.box(150 + 118 * number, 20, 104, 24, f"pass {number + 1}", fill="weights")
-    rows = (("request A", "text", (0, 5)), ("request B", "text", (0, 3)), ("request C", "cache", (1, 5)), ("request D", "cache", (3, 5)))
+    rows = (
+        ("request A", "text", (0, 5)),
+        ("request B", "text", (0, 3)),
+        ("request C", "cache", (1, 5)),
+        ("request D", "cache", (3, 5)),
+    )
     for place, (name, fill, (first, last)) in enumerate(rows):
         y = 60 + 38 * place
         d.words(20, y + 19, name, anchor="start")
         for number in range(first, last):
             word = "prompt" if number == first and place > 0 else "token"
             d.box(150 + 118 * number, y, 104, 28, word, fill=fill)
-    d.words(20, 235, "Every pass reads the weights once for all of them; on the cpu each answer is the same as alone.", anchor="start")
+    d.words(
+        20,
+        235,
+        "Every pass reads the weights once for all of them; on the cpu each answer is the same as alone.",
+        anchor="start",
+    )
     return d
 
 
@@ -153,8 +192,18 @@ def streaming() -> Drawing:
         d.box(x, 150, 96, 30, f"layer {number + 1}", fill="good")
     d.arrow((168, 60), (168, 90))
     d.arrow((168, 120), (168, 150))
-    d.words(20, 212, "The window is a ring in memory: readers fill it ahead of the layer that computes, and into the next pass.", anchor="start")
-    d.words(20, 234, "Layers that stay in memory lie between the others, so that disk and cores are both busy.", anchor="start")
+    d.words(
+        20,
+        212,
+        "The window is a ring in memory: readers fill it ahead of the layer that computes, and into the next pass.",
+        anchor="start",
+    )
+    d.words(
+        20,
+        234,
+        "Layers that stay in memory lie between the others, so that disk and cores are both busy.",
+        anchor="start",
+    )
     return d
 
 
