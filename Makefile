@@ -3,6 +3,7 @@
 # `make kernels-wheel` compiles all kernels into a wheel in dist; SYSTEMS holds options for other systems than this one.
 # `make audit` looks for known holes in what `edgeinfer[all]` installs, `make licences` writes docs/LICENCES.md, and
 # `make sbom` a bill of materials into dist; all three ask the package index.
+# `make docs` builds the documentation site into site, checks its links and its spelling.
 # EXTRAS chooses the optional dependencies of the tests: EXTRAS=test,llamacpp compares with llama-cpp-python too.
 PYTHON ?= python3
 EXTRAS ?= test
@@ -12,9 +13,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 TOOLS := .venv-tools
 CLEAN := .venv-clean
+SITE := .venv-docs
+SPELLED := README.md CHANGELOG.md SECURITY.md Makefile docs edgeinfer examples scripts
 unexport PYTHONDONTWRITEBYTECODE  # programs that the tests start would compile the package anew each time
 
-.PHONY: chat test check lint bench kernels-wheel audit licences sbom clean
+.PHONY: chat test check lint bench kernels-wheel audit licences sbom docs clean
 
 chat: $(VENV)/.installed
 	@$(BIN)/edgeinfer chat
@@ -47,8 +50,15 @@ sbom: $(CLEAN)/.installed
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 		--output-file dist/edgeinfer.cdx.json $(CLEAN)/bin/python
 
+# The pages are written by edgeinfer itself, and built by programs that it does not need; tests misspell on purpose.
+docs: $(VENV)/.installed $(SITE)/.installed
+	$(BIN)/python -m scripts.docs_site.assemble build/docs
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	$(BIN)/python -m scripts.docs_site.check_site site
+	$(SITE)/bin/codespell $(SPELLED)
+
 clean:
-	rm -rf $(VENV) $(TOOLS) $(CLEAN) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) $(CLEAN) $(SITE) build/docs site .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
 	@echo "setting up $(VENV) (once)" >&2
@@ -68,6 +78,11 @@ $(VENV)/.installed-%: pyproject.toml | $(BIN)/python
 $(TOOLS)/.installed: Makefile
 	@$(PYTHON) -m venv $(TOOLS)
 	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip 'pip-audit>=2.7' 'cyclonedx-bom>=5' >&2
+	@touch $@
+
+$(SITE)/.installed: Makefile
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip 'mkdocs-material>=9.5,<10' 'codespell>=2.3' >&2
 	@touch $@
 
 $(CLEAN)/.installed: pyproject.toml $(TOOLS)/.installed

@@ -1,7 +1,8 @@
 """Blocks of code in the documentation, and the commands in them.
 
 In: pages in Markdown. Out: their fenced blocks, with the reason why a block is only parsed, if it has one: a comment
-`<!-- parsed: REASON -->` in the line before it, or `<!-- parsed, all of this page: REASON -->`. Readers see neither. Runs nothing.
+`<!-- parsed: REASON -->` in the line before it, or `<!-- parsed, all of this page: REASON -->`. Readers see neither.
+Runs nothing.
 """
 
 from __future__ import annotations
