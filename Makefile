@@ -1,9 +1,9 @@
 # The commands of the README. `make chat` and `make test` set up everything they need in .venv.
+# `make docs` builds the documentation site into site, and checks its links and the spelling of everything.
 # BENCH holds options of `make bench`, such as BENCH="--against llama-cpp-python --depth 0,2048".
 # `make kernels-wheel` compiles all kernels into a wheel in dist; SYSTEMS holds options for other systems than this one.
 # `make audit` looks for known holes in what `edgeinfer[all]` installs, `make licences` writes docs/LICENCES.md, and
 # `make sbom` a bill of materials into dist; all three ask the package index.
-# `make docs` builds the documentation site into site, checks its links and its spelling.
 # EXTRAS chooses the optional dependencies of the tests: EXTRAS=test,llamacpp compares with llama-cpp-python too.
 PYTHON ?= python3
 EXTRAS ?= test
@@ -14,10 +14,10 @@ BIN := $(VENV)/bin
 TOOLS := .venv-tools
 CLEAN := .venv-clean
 SITE := .venv-docs
-SPELLED := README.md CHANGELOG.md SECURITY.md Makefile docs edgeinfer examples scripts
+SPELLED := $(wildcard *.md) Makefile docs edgeinfer examples scripts
 unexport PYTHONDONTWRITEBYTECODE  # programs that the tests start would compile the package anew each time
 
-.PHONY: chat test check lint bench kernels-wheel audit licences sbom docs clean
+.PHONY: chat test check lint bench kernels-wheel audit licences sbom clean
 
 chat: $(VENV)/.installed
 	@$(BIN)/edgeinfer chat
@@ -50,6 +50,7 @@ sbom: $(CLEAN)/.installed
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 		--output-file dist/edgeinfer.cdx.json $(CLEAN)/bin/python
 
+.PHONY: docs
 # The pages are written by edgeinfer itself, and built by programs that it does not need; tests misspell on purpose.
 docs: $(VENV)/.installed $(SITE)/.installed
 	$(BIN)/python -m scripts.docs_site.assemble build/docs
@@ -80,13 +81,14 @@ $(TOOLS)/.installed: Makefile
 	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip 'pip-audit>=2.7' 'cyclonedx-bom>=5' >&2
 	@touch $@
 
-$(SITE)/.installed: Makefile
-	@$(PYTHON) -m venv $(SITE)
-	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip 'mkdocs-material>=9.5,<10' 'codespell>=2.3' >&2
-	@touch $@
-
 $(CLEAN)/.installed: pyproject.toml $(TOOLS)/.installed
 	@rm -rf $(CLEAN)
 	@$(PYTHON) -m venv --without-pip $(CLEAN)
 	@$(TOOLS)/bin/pip --disable-pip-version-check --python $(CLEAN)/bin/python install --quiet --no-compile '.[all]' >&2
+	@touch $@
+
+$(SITE)/.installed: Makefile
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip \
+		'mkdocs-material>=9.5,<10' 'codespell>=2.3' >&2
 	@touch $@

@@ -24,7 +24,8 @@ PAGES_ELSEWHERE = {
     "examples/README.md": "examples.md",
 }
 """Pages outside of `docs`, as far as they exist, and their places in the site."""
-PICTURES = (".png", ".svg", ".gif")
+COPIED = (".png", ".svg", ".gif", ".json")
+"""Files that pages show, or link as they are."""
 NOTE = re.compile(r"(?m)^ *<!-- (?:parsed|runs)\b.*-->\n")
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 CODE = re.compile(r"(?ms)^ *(```+|~~~+).*?^ *\1|(`+)[^`].*?\2")
@@ -35,7 +36,7 @@ def assemble(out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     for path in sorted((ROOT / DOCS).rglob("*")):
         relative = path.relative_to(ROOT / DOCS)
-        if path.suffix in PICTURES:
+        if path.suffix in COPIED:
             (out / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, out / relative)
         elif path.suffix == ".md":
