@@ -87,6 +87,8 @@ PLAIN = {"cat", "echo", "curl", "node", "sh"}
 """Programs that are there, of which nothing is known but that."""
 
 
+LONG = {"bench", "probe", "pull", "serve", "service", "doctor"}
+"""Commands that measure, need a network, or run until they are stopped."""
 SILENT = {"config", "models", "pack"}
 """Commands that may have nothing to say."""
 
@@ -98,6 +100,9 @@ def test_it_can_be_parsed(block: Block) -> None:
             name = Path(program).name
             assert name in PARSERS or name in PLAIN or block.reason, (
                 f"{program} is not known, and the block says nothing"
+            )
+            assert block.reason or words[:1] == [] or words[0] not in LONG, (
+                f"{words[0]} cannot run, and the block says nothing"
             )
             try:
                 PARSERS.get(name, lambda _: None)(words)
