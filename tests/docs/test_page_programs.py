@@ -1,7 +1,7 @@
 """Code of the documentation: Python and Node programs run as they stand there, with the starter model; data is valid.
 
-Blocks that their page marks as parsed only, and those of `py`, code of other packages, are compiled, and name nothing of
-edgeinfer that does not exist.
+Blocks that their page marks as parsed only, and those of `py`, code of other packages, are compiled, and name nothing
+of edgeinfer that does not exist.
 """
 
 from __future__ import annotations
