@@ -1,4 +1,5 @@
 # The commands of the README. `make chat` and `make test` set up everything they need in .venv.
+# `make docs` builds the documentation site into site, and checks its links and the spelling of everything.
 # BENCH holds options of `make bench`, such as BENCH="--against llama-cpp-python --depth 0,2048".
 # `make kernels-wheel` compiles all kernels into a wheel in dist; SYSTEMS holds options for other systems than this one.
 # `make audit` looks for known holes in what `edgeinfer[all]` installs, `make licences` writes docs/LICENCES.md, and
@@ -15,6 +16,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 TOOLS := .venv-tools
 CLEAN := .venv-clean
+SITE := .venv-docs
+SPELLED := $(wildcard *.md) Makefile docs edgeinfer examples scripts
 unexport PYTHONDONTWRITEBYTECODE  # programs that the tests start would compile the package anew each time
 
 .PHONY: chat test check lint bench kernels-wheel check-kernels release-check audit licences sbom clean
@@ -56,8 +59,16 @@ sbom: $(CLEAN)/.installed
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 		--output-file dist/edgeinfer.cdx.json $(CLEAN)/bin/python
 
+.PHONY: docs
+# The pages are written by edgeinfer itself, and built by programs that it does not need; tests misspell on purpose.
+docs: $(VENV)/.installed $(SITE)/.installed
+	$(BIN)/python -m scripts.docs_site.assemble build/docs
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	$(BIN)/python -m scripts.docs_site.check_site site
+	$(SITE)/bin/codespell $(SPELLED)
+
 clean:
-	rm -rf $(VENV) $(TOOLS) $(CLEAN) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) $(CLEAN) $(SITE) build/docs site .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
 	@echo "setting up $(VENV) (once)" >&2
@@ -84,4 +95,10 @@ $(CLEAN)/.installed: pyproject.toml $(TOOLS)/.installed
 	@rm -rf $(CLEAN)
 	@$(PYTHON) -m venv --without-pip $(CLEAN)
 	@$(TOOLS)/bin/pip --disable-pip-version-check --python $(CLEAN)/bin/python install --quiet --no-compile '.[all]' >&2
+	@touch $@
+
+$(SITE)/.installed: Makefile
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip \
+		'mkdocs-material>=9.5,<10' 'codespell>=2.3' >&2
 	@touch $@

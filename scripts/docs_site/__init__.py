@@ -1,0 +1,1 @@
+"""The documentation site: its source tree, generated pages, drawings, and checks of what was built."""
