@@ -114,7 +114,13 @@ class TextReader:
         return self._ranker.rank(query, documents, progress)
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Return the token ids of a text. `add_special`: add the tokens that the model expects around a text."""
+        """Return the token ids of a text. Raises BadSetting for what is no text.
+
+        `add_special`: add the tokens that the model expects around a text. `parse_special`: special tokens that are
+        spelled in it become those tokens.
+        """
+        if not isinstance(text, str):
+            raise BadSetting(f"tokenize takes a text, a str, not {type(text).__name__}")
         return self._tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, tokens: Sequence[int], *, skip_special: bool = False) -> str:

@@ -11,17 +11,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
 from edgeinfer.engine.embedding import TextReader
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
 from edgeinfer.engine.media.media_reader import media_reader
-from edgeinfer.engine.model_info import ModelInfo, renamed
+from edgeinfer.engine.model_info import FORMER, ModelInfo, renamed
 from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.prefixes.kept import disk_prefixes
 from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters
-from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.conversation import Messages, conversation_of
 from edgeinfer.engine.requests.drafting import ClosingSpeculator
 from edgeinfer.engine.requests.media_prompts import IMAGE_PART, SOUND_PART
 from edgeinfer.engine.requests.module_prompts import Module, PromptPiece
@@ -48,10 +48,10 @@ from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
 from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.engine.two_models.two_models import TwoModels
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
+from edgeinfer.foreign_names import OF_MODELS
 from edgeinfer.graph.key_turns import key_turns
 from edgeinfer.graph.step import IDS_ONLY, PAGE
 from edgeinfer.models.author_sampling import author_sampling
-from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.ollama_params import ollama_params
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.allotment import Priority
@@ -63,21 +63,6 @@ RECENT = 16
 """How many recent answers are remembered, so that one of them can be continued from its own tokens."""
 PARALLEL = 8
 """Default number of requests of a batch that run at the same time."""
-_FORMER = {
-    "facts": "info",
-    "answers": "telemetry.requests",
-    "n_entered": "telemetry.n_requests",
-    "load": "telemetry.queue",
-    "reading": "telemetry.weight_reads",
-    "tallies": "telemetry.passes_by_schedule",
-} | {
-    name: f"telemetry.{name}"
-    for name in (
-        *("device", "batch_invariant", "policy", "n_workers", "affinity", "limits", "page_tokens", "n_free_pages"),
-        *("resident_bytes", "streamed", "stage_bytes", "shared", "last_step", "time_stages", "work"),
-    )
-}
-"""Attribute names of version 0.1 and their replacements; they will be removed in the next version."""
 
 
 class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
@@ -117,7 +102,8 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
         ollama = ollama_params(subject.file.path, subject.source)
         sampling = {**author_sampling(subject.file.metadata), **ollama.sampling}
-        self.adapters = loaded_adapters(subject, pool)
+        stated = pool.executor.capabilities.scales
+        self.adapters = LoadedAdapters.of(subject.file, takes_scales=bool(stated))
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""
         limits = pool.executor.limits
         own = tokenizer, template, limits.n_context, inputs, sampling
@@ -155,7 +141,21 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
     if not TYPE_CHECKING:  # a type checker sees only the names of this version
 
         def __getattr__(self, name: str) -> object:
-            return renamed(self, name, _FORMER)
+            return renamed(self, name, FORMER, OF_MODELS)
+
+        def __new__(cls, *parts: object, **more: object) -> LLM:
+            if len(parts) < 2 and "subject" not in more:
+                raise TypeError("a model is opened by its name or path: edgeinfer.load(name)")
+            return super().__new__(cls)
+
+    def __repr__(self) -> str:
+        """Name, architecture, device and context, or that it is closed."""
+        info = self.info
+        about = f"{info.architecture} on {self.telemetry.device}, {info.n_context} tokens of context"
+        return f"<LLM {info.name}: {'closed' if self._pool.is_closed else about}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a model cannot be copied or pickled: it owns memory and threads; load it in each process")
 
     def __enter__(self) -> LLM:
         return self
@@ -185,7 +185,7 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
             self._use_drafts()
 
     def session(self) -> Session:
-        """Open a new session. All sessions share the model. Raises EngineClosed."""
+        """Open a new session, which remembers a conversation. All sessions share the model. Raises EngineClosed."""
         return self.session_with(lambda: self.drafts)
 
     def session_with(self, drafts: Callable[[], ModelDrafts | None]) -> Session:
@@ -209,13 +209,23 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         n_states = min(1 + (n_tokens - 1) // PAGE, most)
         return round(numbers * KV_ELEMENT_BYTES[self.info.kv]) + n_states * spec.state_bytes
 
-    def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
-        """Answer a conversation, as `Session.chat` does; may be called from any thread.
+    def chat(
+        self,
+        messages: str | Messages,
+        *,
+        system: str | None = None,
+        priority: Priority = "interactive",
+        **options: Unpack[Options],
+    ) -> TextStream:
+        """Answer a conversation, or a text, which is the user's only message; may be called from any thread.
 
-        Each answer is independent of all others. A prefix that another answer has already read is shared, not read
-        again.
+            llm.chat("Why is the sky blue?").read()
+            llm.chat([{"role": "user", "content": "Hi"}], temperature=0, max_tokens=50)
+
+        Pass a conversation whole: answers are independent of each other, and what one has read no other reads again.
+        `system`: a system message to come first. All else is as in `Session.chat`.
         """
-        return self._answer(self.prompts.chat(messages, options, self._known), priority)
+        return self._answer(self.prompts.chat(conversation_of(messages, system), options, self._known), priority)
 
     def complete(
         self,
@@ -301,7 +311,7 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         give up their memory if need be. Raises EdgeInferError if the file is damaged or from another model or kind of
         device.
         """
-        tokens, state, scales, n_exact = read_cache(Path(path))
+        tokens, state, scales, n_exact, _ = read_cache(Path(path))
         with self._pool.lock:
             self._prefixes.restore(tokens, state, scales, n_exact)
         return tuple(tokens), dict(enumerate(scales)) or None
@@ -383,12 +393,3 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         if self.drafts is not None:
             self.drafts.close()
         self._subject.file.close()
-
-
-def loaded_adapters(subject: Subject, pool: Pool) -> LoadedAdapters:
-    """The LoRA adapters of an open model."""
-    if not isinstance(subject.file, GGUFFile):
-        return LoadedAdapters()
-    adapters, stated = subject.file.adapters, pool.executor.capabilities.scales
-    scales = tuple(adapter.scale for adapter in adapters)
-    return LoadedAdapters([adapter.path for adapter in adapters], scales, takes_scales=bool(stated))
