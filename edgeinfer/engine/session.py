@@ -149,7 +149,9 @@ class Session:
         """
         if isinstance(messages, str) and messages:
             if self._conversation is None:
-                raise BadSetting("the saved session has no messages to go on with; pass the conversation whole")
+                raise BadSetting(
+                    "this session has read a text, not messages that could go on; pass the whole conversation, as a list"
+                )
             messages = [*self.messages, Message("user", messages)]
         told = checked(conversation_of(messages, system))
         stream = self._start(self._prompts.chat(told, options, lambda head: self._known()), priority)
@@ -170,7 +172,7 @@ class Session:
         BadSetting, EngineClosed, and UnsupportedModel for rows that the model cannot take.
         """
         stream = self._start(self._prompts.text(text, options), priority)
-        self._conversation = SessionMessages()
+        self._conversation = None
         return stream
 
     def render(self, messages: Messages) -> str:

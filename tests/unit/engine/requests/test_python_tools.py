@@ -13,6 +13,7 @@ import pytest
 import edgeinfer
 from edgeinfer.engine.requests.python_tools import described
 from edgeinfer.errors import BadSetting
+from tests.conftest import write_tiny_llama
 
 
 def weather(city: str, unit: Literal["C", "F"] = "C", days: int | None = None) -> str:
@@ -84,10 +85,11 @@ def test_what_cannot_be_described_is_refused(function: Callable[..., Any], told:
         described([function])
 
 
-def test_an_answer_calls_it_with_arguments_of_its_types(tiny_model: Path) -> None:
-    with edgeinfer.load(tiny_model, device="reference") as llm:
+def test_an_answer_calls_it_with_arguments_of_its_types(tmp_path: Path) -> None:
+    model = write_tiny_llama(tmp_path / "tiny.gguf", context=2048)
+    with edgeinfer.load(model, device="reference") as llm:
         required: dict[str, Any] = {"tool_choice": "required", "parallel_tools": False}
-        stream = llm.chat("the hen", tools=[weather], **required, max_tokens=120, seed=1)
+        stream = llm.chat("the hen", tools=[weather], **required, max_tokens=200, seed=1)
         stream.read()
         (call,) = stream.tool_calls
         assert call.name == "weather"
