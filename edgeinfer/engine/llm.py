@@ -44,7 +44,7 @@ from edgeinfer.engine.several.asking import SeveralAsker
 from edgeinfer.engine.several.parts_asking import PartsAsker
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
-from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
+from edgeinfer.engine.speculation.setup import LaterDrafts, ModelDrafting, priming_of
 from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.engine.two_models.two_models import TwoModels
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
@@ -66,7 +66,7 @@ PARALLEL = 8
 
 
 class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
-    """A loaded model. `info` describes it, `telemetry` reports what it is doing.
+    """A loaded model. `info` describes it, `telemetry` reports what it is doing, `prompts` renders and counts messages.
 
     Answers of `chat` and `complete` are independent of each other. A `session()` remembers what it has read.
     """
@@ -103,29 +103,32 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         ollama = ollama_params(subject.file.path, subject.source)
         sampling = {**author_sampling(subject.file.metadata), **ollama.sampling}
         stated = pool.executor.capabilities.scales
-        self.adapters = LoadedAdapters.of(subject.file, takes_scales=bool(stated))
+        self.adapters: LoadedAdapters = LoadedAdapters.of(subject.file, takes_scales=bool(stated))
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""
         limits = pool.executor.limits
         own = tokenizer, template, limits.n_context, inputs, sampling
         self._module_places = admission.modules = ModulePlaces(pool, tokenizer, admission.give_up)
         own_modules = tokenizer, limits.n_context, lambda: self.prompts.beginning
-        self.modules = NamedModules(*own_modules, self._read_module, self._drop_module, self._why_no_module)
+        self.modules: NamedModules = NamedModules(
+            *own_modules, self._read_module, self._drop_module, self._why_no_module
+        )
         """Texts that are read once, alone, and placed in prompts by name."""
         named = self.modules.__getitem__
         modalities = None if self._media is None else self._media.modalities
         told = ollama.stops, ollama.system, limits.kv_budget > 0
-        self.prompts = Prompts(*own, self.adapters, *told, *reuse, named, modalities)
-        self.drafts, self.later_drafts = drafting.drafts, drafting.later
+        self.prompts: Prompts = Prompts(*own, self.adapters, *told, *reuse, named, modalities)
+        self.drafts: ModelDrafts | None = drafting.drafts
+        self.later_drafts: LaterDrafts | None = drafting.later
         self._primes, self._two_models = drafting.primes, two_models
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
         keeps = admission.on_disk is not None
         kinds = () if modalities is None else tuple(modalities.placeholders)
         sees, hears = IMAGE_PART in kinds, SOUND_PART in kinds
-        self.info = replace(info, keeps_prefixes=keeps, reads_images=sees, reads_sound=hears)
-        self.telemetry = Telemetry(self._driver.scheduler, subject, self.info)
+        self.info: ModelInfo = replace(info, keeps_prefixes=keeps, reads_images=sees, reads_sound=hears)
+        self.telemetry: Telemetry = Telemetry(self._driver.scheduler, subject, self.info)
         self._note = RunningNote(OpenModel(info.name, info.path))
-        self.comparison = comparison
+        self.comparison: Comparison | None = comparison
         """A comparison of devices that has not been made yet; None: there is nothing to compare."""
         self._use_drafts()
 

@@ -149,13 +149,12 @@ class Session:
         """
         if isinstance(messages, str) and messages:
             if self._conversation is None:
-                raise BadSetting(
-                    "this session has read a text, not messages that could go on; pass the whole conversation, as a list"
-                )
+                told = "this session has read a text, not messages that could go on"
+                raise BadSetting(f"{told}; pass the whole conversation, as a list")
             messages = [*self.messages, Message("user", messages)]
-        told = checked(conversation_of(messages, system))
-        stream = self._start(self._prompts.chat(told, options, lambda head: self._known()), priority)
-        self._conversation = SessionMessages(told, stream)
+        conversation = checked(conversation_of(messages, system))
+        stream = self._start(self._prompts.chat(conversation, options, lambda head: self._known()), priority)
+        self._conversation = SessionMessages(conversation, stream)
         return stream
 
     def complete(

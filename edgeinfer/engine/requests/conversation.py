@@ -38,8 +38,8 @@ def conversation_of(messages: str | Messages, system: str | None = None) -> Mess
 
     Raises BadSetting if there are two system messages.
     """
-    if isinstance(messages, str) and messages:
-        messages = [Message("user", messages)]
+    if isinstance(messages, str):
+        messages = [Message("user", messages)] if messages else []
     if system is None:
         return messages
     if not isinstance(system, str):

@@ -180,7 +180,7 @@ class Prompts:
 
     def _told(self, options: Options) -> ChatOptions:
         """How options have a conversation told. Raises BadSetting."""
-        several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
+        several, choice = options.get("parallel_tools", True), options.get("tool_choice") or "auto"
         has_schema = options.get("schema") is not None
         tools = ToolUse.of(options.get("tools"), choice, several, self.template, has_schema=has_schema)
         variables = checked_variables(options.get("template_variables") or {})
