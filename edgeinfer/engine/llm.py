@@ -44,7 +44,7 @@ from edgeinfer.engine.several.asking import SeveralAsker
 from edgeinfer.engine.several.parts_asking import PartsAsker
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
-from edgeinfer.engine.speculation.setup import LaterDrafts, ModelDrafting, priming_of
+from edgeinfer.engine.speculation.setup import LaterDrafts, ModelDrafting, prime_all, priming_of
 from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.engine.two_models.two_models import TwoModels
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
@@ -68,7 +68,11 @@ PARALLEL = 8
 class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
     """A loaded model. `info` describes it, `telemetry` reports what it is doing, `prompts` renders and counts messages.
 
-    Answers of `chat` and `complete` are independent of each other. A `session()` remembers what it has read.
+        with edgeinfer.load("SmolLM2-135M-Instruct") as llm:
+            print(llm.chat("Why is the sky blue?", max_tokens=50))
+
+    Answers of `chat` and `complete` are independent of each other. A `session()` remembers what it has read. Usable
+    from any thread; `close()`, or the end of `with`, frees memory and threads.
     """
 
     def __init__(
@@ -188,7 +192,7 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
             self._use_drafts()
 
     def session(self) -> Session:
-        """Open a new session, which remembers a conversation. All sessions share the model. Raises EngineClosed."""
+        """Open a session, which remembers a conversation. All sessions share the model. Raises EngineClosed."""
         return self.session_with(lambda: self.drafts)
 
     def session_with(self, drafts: Callable[[], ModelDrafts | None]) -> Session:
@@ -238,6 +242,8 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         **options: Unpack[Options],
     ) -> TextStream:
         """Continue a text, or tokens with rows or modules among them, as `Session.complete` does.
+
+            llm.complete("Once upon a time", max_tokens=20, seed=1).read()
 
         Independent of other answers, as in `chat`.
         """
@@ -335,6 +341,9 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
     ) -> BatchStream:
         """Answer many prompts, up to `parallel` at a time in one pass. Yields numbered answers as they finish.
 
+            for answer in llm.batch(["Once upon a time", "Far away"], max_tokens=20):
+                print(answer.number, answer.text)
+
         A prompt is a text to continue, a conversation to answer as `chat` does, or a `Prompt` with its own options.
         Prompts are taken from the iterable as they are needed, and all answers wait while the iterable produces one. If
         `batch_invariant`, each answer is the same as when it runs alone. An invalid prompt does not stop the batch: the
@@ -357,15 +366,7 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
             raise EdgeInferError(
                 "nothing is drafted with this model, so there is no table to prime; load it with spec auto"
             )
-        drafts, priming = self.drafts, priming_of(self._pool.executor, self._tokenizer, self.drafts)
-        while True:
-            progress("asking for successors of every token", drafts.n_primed, drafts.n_vocab)
-            with self._pool.lock:
-                rows = priming.rows(drafts.n_primed)
-            if not len(rows):
-                break
-            drafts.prime(drafts.n_primed, rows)
-        drafts.keep_primed()
+        prime_all(self.drafts, priming_of(self._pool.executor, self._tokenizer, self.drafts), self._pool.lock, progress)
 
     def _idle_s(self) -> float:
         """Seconds that were available for idle work: nothing was being generated or measured."""

@@ -85,7 +85,10 @@ def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
 
 @with_keywords_of(LoadOptions)
 def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
-    """Load a model that is on this machine.
+    """Load a model that is on this machine, by its name in `edgeinfer models` or the path of its file.
+
+        llm = edgeinfer.load("SmolLM2-135M-Instruct", n_context=2048)
+        llm.close()
 
     n_context    context in tokens of each of `n_sessions` sessions; None: the length the model was trained for, at most
                  CTX_CAP

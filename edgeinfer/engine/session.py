@@ -189,6 +189,13 @@ class Session:
     def save(self, path: str | Path) -> None:
         """Save the session's cached tokens, state and conversation to a file; writes the whole file or nothing.
 
+            with llm.session() as session:
+                session.chat("My name is Ann.", max_tokens=20).read()
+                session.save("ann.session")
+            with llm.session() as session:
+                session.restore("ann.session")
+                session.chat("What is my name?", max_tokens=20).read()
+
         A conversation with images or sound is not saved: pass it whole to `chat` after `restore`.
 
         Raises EdgeInferError if that fails, or if the session's memory has since been given to other answers.
@@ -203,7 +210,7 @@ class Session:
             write_cache(Path(path), *own, None if self._conversation is None else self._conversation.saved)
 
     def restore(self, path: str | Path) -> None:
-        """Continue from a saved file, and with its conversation if it has one.
+        """Continue from a file that `save` has written, and with its conversation if it has one.
 
         Raises EdgeInferError if it is damaged or from another model or kind of device.
         """

@@ -26,6 +26,10 @@ _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 class Message:
     """A chat message. `content` is a text, parts (`{"type": "text", "text": …}`), or None beside tool calls.
 
+        llm.chat([edgeinfer.Message("system", "Be brief."), edgeinfer.Message("user", "Hi")], max_tokens=20).read()
+
+    Mappings with "role" and "content" do as well.
+
     `extra` contains further fields that templates may read: `name`, `tool_calls`, `tool_call_id`, `reasoning_content`,
     …
     """
