@@ -31,7 +31,7 @@ SHOWN = 60
 class TextStream:
     """The text of one answer, piece by piece. Iterate over it once, with `for` or `async for`, to generate it.
 
-        for piece in llm.chat("Hi"):
+        for piece in llm.chat("Hi", max_tokens=20):
             print(piece, end="", flush=True)
 
     `read()` returns the whole text, and so does `str`; in an event loop `await stream.aread()`. The other attributes
