@@ -7,10 +7,11 @@ no cache and no files.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeinfer.engine.requests.conversation import split_partial
+from edgeinfer.engine.requests.media_prompts import KINDS
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message
@@ -27,16 +28,19 @@ class SessionMessages:
     @property
     def so_far(self) -> tuple[Message, ...]:
         """The conversation with the answer, as far as that was generated."""
-        if self.answer is None or not (self.answer.text or self.answer.tool_calls):
+        if self.answer is None or not self.answer.text:
             return tuple(self.asked)
         before, begun = split_partial(self.asked)
         return (*before, _message_of(self.answer, begun or ""))
 
     @property
     def saved(self) -> str | None:
-        """The conversation as JSON; None if it has parts that JSON cannot represent, as images."""
+        """The conversation as JSON; None if it has images or sounds, or parts that JSON cannot represent."""
+        conversation = self.so_far
+        if any(part.get("type") in KINDS for message in conversation for part in _parts(message)):
+            return None
         try:
-            told = [plain(message.as_mapping(), "a message") for message in self.so_far]
+            told = [plain(message.as_mapping(), "a message") for message in conversation]
         except BadSetting:
             return None
         return json.dumps(told)
@@ -45,6 +49,11 @@ class SessionMessages:
     def restored(cls, text: str) -> SessionMessages:
         """What `saved` returned. Raises ValueError, BadSetting."""
         return cls([Message.of(each) for each in json.loads(text)])
+
+
+def _parts(message: Message) -> Sequence[Mapping[str, object]]:
+    """The parts of a message that is no text alone."""
+    return () if message.content is None or isinstance(message.content, str) else message.content
 
 
 def _message_of(answer: TextStream, begun: str) -> Message:

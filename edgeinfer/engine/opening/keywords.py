@@ -36,7 +36,10 @@ def with_keywords_of(
             for option in options:
                 if option not in signature.parameters:
                     raise BadSetting(f"load has no option {option!r}; {_unknown(option, fields)}")
-            given = dict(signature.bind(*arguments, **options).arguments)
+            try:
+                given = dict(signature.bind(*arguments, **options).arguments)
+            except TypeError as reason:
+                raise TypeError(f"load: {reason}") from None
             return open_model(given.pop("name_or_path"), record(**given))  # type: ignore[call-arg]
 
         functools.update_wrapper(load, open_model)

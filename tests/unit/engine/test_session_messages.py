@@ -137,4 +137,6 @@ def test_damaged_messages_are_refused(llm: LLM, tmp_path: Path, text: str) -> No
 def test_images_are_not_saved() -> None:
     parts = [{"type": "image", "image": np.zeros((2, 2, 3), np.uint8)}, {"type": "text", "text": "What is it?"}]
     assert SessionMessages([Message("user", parts)]).saved is None
+    assert SessionMessages([Message("user", [{"type": "audio", "audio": "talk.wav"}])]).saved is None
+    assert SessionMessages([Message("user", "Hi", {"name": object()})]).saved is None
     assert SessionMessages([Message("user", "Hi")]).saved is not None
