@@ -146,7 +146,10 @@ def __getattr__(name: str) -> object:
         warnings.warn(said, DeprecationWarning, stacklevel=2)
         name = _FORMER[name]
     if name not in __all__:
-        raise AttributeError(f"module 'edgeinfer' has no attribute {name!r}")
+        from edgeinfer.foreign_names import OF_PACKAGE
+
+        told = f"; {OF_PACKAGE[name]}" if name in OF_PACKAGE else ""
+        raise AttributeError(f"module 'edgeinfer' has no attribute {name!r}{told}")
     import importlib
 
     found: object = getattr(importlib.import_module(_home(name)), name)

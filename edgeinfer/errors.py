@@ -48,7 +48,8 @@ class ContextOverflow(EdgeInferError):
 
     def __init__(self, message: str, n_prompt: int | None = None, n_context: int | None = None) -> None:
         super().__init__(message)
-        self.n_prompt, self.n_context = n_prompt, n_context
+        self.n_prompt: int | None = n_prompt
+        self.n_context: int | None = n_context
 
 
 class BadTemplate(EdgeInferError):

@@ -44,6 +44,16 @@ from edgeinfer.setting_values import (
 from edgeinfer.steps import Progress, no_progress
 from edgeinfer.text_values import size_in_bytes
 
+ALWAYS_READ = ("approx", "self_draft", "kv", "kv_ram", "hand_over")
+"""Options whose values are kept as their readers return them."""
+
+
+def _callable(value: object) -> object:
+    """Read a function."""
+    if not callable(value):
+        raise ValueError("a function of what is done, how much of it, and how much there is")
+    return value
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SequenceSharing:
@@ -275,13 +285,12 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         rules = {field.name: field.metadata[METADATA_KEY].read for field in dataclasses.fields(self) if field.metadata}
-        rules |= {"n_sessions": whole(at_least=1), "parallel": unset_or(whole(at_least=1))}
+        rules |= {"n_sessions": whole(at_least=1), "parallel": unset_or(whole(at_least=1)), "progress": _callable}
         for name, read in rules.items():
             value = getattr(self, name)
             try:
-                read(value)
+                found = read(value)
             except ValueError as reason:
                 raise BadSetting(f"{name} cannot be {value!r}: it must be {reason.args[0]}") from None
-        object.__setattr__(self, "kv", kv_kind(self.kv))  # by its own name if an earlier spelling was given
-        for name in ("approx", "self_draft", "kv_ram", "hand_over"):
-            object.__setattr__(self, name, rules[name](getattr(self, name)))
+            if name in ALWAYS_READ or (isinstance(value, str | Path) and not isinstance(found, str)):
+                object.__setattr__(self, name, found)  # as "4" threads, one file where several may be, an old spelling

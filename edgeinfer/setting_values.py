@@ -234,7 +234,7 @@ def cost_curve(value: object) -> Mapping[int, float]:
 
 def path_list(value: object) -> tuple[str, ...]:
     """Read paths: one, several joined by the system's path separator, or a list."""
-    parts = value.split(os.pathsep) if isinstance(value, str) else value
+    parts = value.split(os.pathsep) if isinstance(value, str) else [value] if isinstance(value, Path) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str | Path) for part in parts):
         raise ValueError("paths")
     return tuple(str(part) for part in parts if str(part).strip())

@@ -76,13 +76,13 @@ class TextReader:
     ) -> list[Floats]:
         """Embed texts, or lists of their tokens, which rows or tiles of images may be among; usable from any thread.
 
-        Returns float32[D] for each, of length 1 if `normalized`.
+            one, other = llm.embed(["a plum", "a pear"])
+            likeness = float(one @ other)
 
-        With pooling "none" each is float32[T, D], a row for each token.
-
-        `pooling`: how the last hidden states of the tokens are combined; default: as the model's file says, else their
-        mean. `progress` is called with the number of tokens read of each text; an exception that it raises ends the
-        work. Raises BadSetting, ContextOverflow, UnsupportedModel if the device does not expose hidden states,
+        Returns float32[D] for each, of length 1 if `normalized`; with pooling "none" float32[T, D], a row for each
+        token. `pooling`: how the last hidden states of the tokens are combined; default: as the model's file says, else
+        their mean. `progress` is called with the number of tokens read of each text; an exception that it raises ends
+        the work. Raises BadSetting, ContextOverflow, UnsupportedModel if the device does not expose hidden states,
         EngineClosed.
         """
         self._pool.check_open()
@@ -103,7 +103,7 @@ class TextReader:
         return Ranker(self._embedder, self._subject, self._tokenizer)
 
     def rerank(self, query: str, documents: Sequence[str], *, progress: Progress = no_progress) -> list[float]:
-        """Score how well each document answers a query, between 0 and 1, with a reranker; usable from any thread.
+        """Tell how well each document answers a query, from 0 to 1, with a reranker; usable from any thread.
 
         `progress` as in `embed`. Raises UnsupportedModel if the model is not a reranker, BadSetting, ContextOverflow,
         EngineClosed.
@@ -114,7 +114,15 @@ class TextReader:
         return self._ranker.rank(query, documents, progress)
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Return the token ids of a text. `add_special`: add the tokens that the model expects around a text."""
+        """Return the token ids of a text. Raises BadSetting for what is no text.
+
+            len(llm.tokenize("How many tokens are these?"))
+
+        `add_special`: add the tokens that the model expects around a text. `parse_special`: special tokens that are
+        spelled in it become those tokens.
+        """
+        if not isinstance(text, str):
+            raise BadSetting(f"tokenize takes a text, a str, not {type(text).__name__}")
         return self._tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, tokens: Sequence[int], *, skip_special: bool = False) -> str:

@@ -11,17 +11,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
 from edgeinfer.engine.embedding import TextReader
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
 from edgeinfer.engine.media.media_reader import media_reader
-from edgeinfer.engine.model_info import ModelInfo, renamed
+from edgeinfer.engine.model_info import FORMER, ModelInfo, renamed
 from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.prefixes.kept import disk_prefixes
 from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters
-from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.conversation import Messages, conversation_of
 from edgeinfer.engine.requests.drafting import ClosingSpeculator
 from edgeinfer.engine.requests.media_prompts import IMAGE_PART, SOUND_PART
 from edgeinfer.engine.requests.module_prompts import Module, PromptPiece
@@ -44,14 +44,14 @@ from edgeinfer.engine.several.asking import SeveralAsker
 from edgeinfer.engine.several.parts_asking import PartsAsker
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
-from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
+from edgeinfer.engine.speculation.setup import LaterDrafts, ModelDrafting, prime_all, priming_of
 from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.engine.two_models.two_models import TwoModels
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
+from edgeinfer.foreign_names import OF_MODELS
 from edgeinfer.graph.key_turns import key_turns
 from edgeinfer.graph.step import IDS_ONLY, PAGE
 from edgeinfer.models.author_sampling import author_sampling
-from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.ollama_params import ollama_params
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.allotment import Priority
@@ -63,27 +63,16 @@ RECENT = 16
 """How many recent answers are remembered, so that one of them can be continued from its own tokens."""
 PARALLEL = 8
 """Default number of requests of a batch that run at the same time."""
-_FORMER = {
-    "facts": "info",
-    "answers": "telemetry.requests",
-    "n_entered": "telemetry.n_requests",
-    "load": "telemetry.queue",
-    "reading": "telemetry.weight_reads",
-    "tallies": "telemetry.passes_by_schedule",
-} | {
-    name: f"telemetry.{name}"
-    for name in (
-        *("device", "batch_invariant", "policy", "n_workers", "affinity", "limits", "page_tokens", "n_free_pages"),
-        *("resident_bytes", "streamed", "stage_bytes", "shared", "last_step", "time_stages", "work"),
-    )
-}
-"""Attribute names of version 0.1 and their replacements; they will be removed in the next version."""
 
 
 class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
-    """A loaded model. `info` describes it, `telemetry` reports what it is doing.
+    """A loaded model. `info` describes it, `telemetry` reports what it is doing, `prompts` renders and counts messages.
 
-    Answers of `chat` and `complete` are independent of each other. A `session()` remembers what it has read.
+        with edgeinfer.load("SmolLM2-135M-Instruct") as llm:
+            print(llm.chat("Why is the sky blue?", max_tokens=50))
+
+    Answers of `chat` and `complete` are independent of each other. A `session()` remembers what it has read. Usable
+    from any thread; `close()`, or the end of `with`, frees memory and threads.
     """
 
     def __init__(
@@ -117,29 +106,33 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
         ollama = ollama_params(subject.file.path, subject.source)
         sampling = {**author_sampling(subject.file.metadata), **ollama.sampling}
-        self.adapters = loaded_adapters(subject, pool)
+        stated = pool.executor.capabilities.scales
+        self.adapters: LoadedAdapters = LoadedAdapters.of(subject.file, takes_scales=bool(stated))
         """The LoRA adapters loaded with the model, and the scales of requests that state none."""
         limits = pool.executor.limits
         own = tokenizer, template, limits.n_context, inputs, sampling
         self._module_places = admission.modules = ModulePlaces(pool, tokenizer, admission.give_up)
         own_modules = tokenizer, limits.n_context, lambda: self.prompts.beginning
-        self.modules = NamedModules(*own_modules, self._read_module, self._drop_module, self._why_no_module)
+        self.modules: NamedModules = NamedModules(
+            *own_modules, self._read_module, self._drop_module, self._why_no_module
+        )
         """Texts that are read once, alone, and placed in prompts by name."""
         named = self.modules.__getitem__
         modalities = None if self._media is None else self._media.modalities
         told = ollama.stops, ollama.system, limits.kv_budget > 0
-        self.prompts = Prompts(*own, self.adapters, *told, *reuse, named, modalities)
-        self.drafts, self.later_drafts = drafting.drafts, drafting.later
+        self.prompts: Prompts = Prompts(*own, self.adapters, *told, *reuse, named, modalities)
+        self.drafts: ModelDrafts | None = drafting.drafts
+        self.later_drafts: LaterDrafts | None = drafting.later
         self._primes, self._two_models = drafting.primes, two_models
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
         keeps = admission.on_disk is not None
         kinds = () if modalities is None else tuple(modalities.placeholders)
         sees, hears = IMAGE_PART in kinds, SOUND_PART in kinds
-        self.info = replace(info, keeps_prefixes=keeps, reads_images=sees, reads_sound=hears)
-        self.telemetry = Telemetry(self._driver.scheduler, subject, self.info)
+        self.info: ModelInfo = replace(info, keeps_prefixes=keeps, reads_images=sees, reads_sound=hears)
+        self.telemetry: Telemetry = Telemetry(self._driver.scheduler, subject, self.info)
         self._note = RunningNote(OpenModel(info.name, info.path))
-        self.comparison = comparison
+        self.comparison: Comparison | None = comparison
         """A comparison of devices that has not been made yet; None: there is nothing to compare."""
         self._use_drafts()
 
@@ -155,7 +148,21 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
     if not TYPE_CHECKING:  # a type checker sees only the names of this version
 
         def __getattr__(self, name: str) -> object:
-            return renamed(self, name, _FORMER)
+            return renamed(self, name, FORMER, OF_MODELS)
+
+        def __new__(cls, *parts: object, **more: object) -> LLM:
+            if len(parts) < 2 and "subject" not in more:
+                raise TypeError("a model is opened by its name or path: edgeinfer.load(name)")
+            return super().__new__(cls)
+
+    def __repr__(self) -> str:
+        """Name, architecture, device and context, or that it is closed."""
+        info = self.info
+        about = f"{info.architecture} on {self.telemetry.device}, {info.n_context} tokens of context"
+        return f"<LLM {info.name}: {'closed' if self._pool.is_closed else about}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a model cannot be copied or pickled: it owns memory and threads; load it in each process")
 
     def __enter__(self) -> LLM:
         return self
@@ -185,7 +192,7 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
             self._use_drafts()
 
     def session(self) -> Session:
-        """Open a new session. All sessions share the model. Raises EngineClosed."""
+        """Open a session, which remembers a conversation. All sessions share the model. Raises EngineClosed."""
         return self.session_with(lambda: self.drafts)
 
     def session_with(self, drafts: Callable[[], ModelDrafts | None]) -> Session:
@@ -209,13 +216,23 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         n_states = min(1 + (n_tokens - 1) // PAGE, most)
         return round(numbers * KV_ELEMENT_BYTES[self.info.kv]) + n_states * spec.state_bytes
 
-    def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
-        """Answer a conversation, as `Session.chat` does; may be called from any thread.
+    def chat(
+        self,
+        messages: str | Messages,
+        *,
+        system: str | None = None,
+        priority: Priority = "interactive",
+        **options: Unpack[Options],
+    ) -> TextStream:
+        """Answer a conversation, or a text, which is the user's only message; may be called from any thread.
 
-        Each answer is independent of all others. A prefix that another answer has already read is shared, not read
-        again.
+            llm.chat("Why is the sky blue?").read()
+            llm.chat([{"role": "user", "content": "Hi"}], temperature=0, max_tokens=50)
+
+        Pass a conversation whole: answers are independent of each other, and what one has read no other reads again.
+        `system`: a system message to come first. All else is as in `Session.chat`.
         """
-        return self._answer(self.prompts.chat(messages, options, self._known), priority)
+        return self._answer(self.prompts.chat(conversation_of(messages, system), options, self._known), priority)
 
     def complete(
         self,
@@ -225,6 +242,8 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         **options: Unpack[Options],
     ) -> TextStream:
         """Continue a text, or tokens with rows or modules among them, as `Session.complete` does.
+
+            llm.complete("Once upon a time", max_tokens=20, seed=1).read()
 
         Independent of other answers, as in `chat`.
         """
@@ -301,7 +320,7 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         give up their memory if need be. Raises EdgeInferError if the file is damaged or from another model or kind of
         device.
         """
-        tokens, state, scales, n_exact = read_cache(Path(path))
+        tokens, state, scales, n_exact, _ = read_cache(Path(path))
         with self._pool.lock:
             self._prefixes.restore(tokens, state, scales, n_exact)
         return tuple(tokens), dict(enumerate(scales)) or None
@@ -321,6 +340,9 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         self, prompts: Iterable[str | Messages | Prompt], *, parallel: int = PARALLEL, **options: Unpack[Options]
     ) -> BatchStream:
         """Answer many prompts, up to `parallel` at a time in one pass. Yields numbered answers as they finish.
+
+            for answer in llm.batch(["Once upon a time", "Far away"], max_tokens=20):
+                print(answer.number, answer.text)
 
         A prompt is a text to continue, a conversation to answer as `chat` does, or a `Prompt` with its own options.
         Prompts are taken from the iterable as they are needed, and all answers wait while the iterable produces one. If
@@ -344,15 +366,7 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
             raise EdgeInferError(
                 "nothing is drafted with this model, so there is no table to prime; load it with spec auto"
             )
-        drafts, priming = self.drafts, priming_of(self._pool.executor, self._tokenizer, self.drafts)
-        while True:
-            progress("asking for successors of every token", drafts.n_primed, drafts.n_vocab)
-            with self._pool.lock:
-                rows = priming.rows(drafts.n_primed)
-            if not len(rows):
-                break
-            drafts.prime(drafts.n_primed, rows)
-        drafts.keep_primed()
+        prime_all(self.drafts, priming_of(self._pool.executor, self._tokenizer, self.drafts), self._pool.lock, progress)
 
     def _idle_s(self) -> float:
         """Seconds that were available for idle work: nothing was being generated or measured."""
@@ -383,12 +397,3 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         if self.drafts is not None:
             self.drafts.close()
         self._subject.file.close()
-
-
-def loaded_adapters(subject: Subject, pool: Pool) -> LoadedAdapters:
-    """The LoRA adapters of an open model."""
-    if not isinstance(subject.file, GGUFFile):
-        return LoadedAdapters()
-    adapters, stated = subject.file.adapters, pool.executor.capabilities.scales
-    scales = tuple(adapter.scale for adapter in adapters)
-    return LoadedAdapters([adapter.path for adapter in adapters], scales, takes_scales=bool(stated))

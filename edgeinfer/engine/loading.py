@@ -6,15 +6,12 @@ handlers, prints nothing.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-import inspect
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Concatenate, ParamSpec
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.engine.kv.limits import (
@@ -36,6 +33,7 @@ from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, CompareDevices, DeviceChoice, chosen_device
 from edgeinfer.engine.opening.doubts import doubtful
 from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
+from edgeinfer.engine.opening.keywords import with_keywords_of
 from edgeinfer.engine.opening.kv_ram import require_kv_ram, require_weights_in_memory
 from edgeinfer.engine.opening.reuse import reusing, told_of_reuse, why_exact
 from edgeinfer.engine.opening.seeing import open_seeing
@@ -68,27 +66,7 @@ from edgeinfer.text_values import share_text, size_text
 AUTO = "auto"
 """The fastest device for the model, as far as that is known."""
 RACING = "edgeinfer.engine.racing"
-P = ParamSpec("P")
 Choose = Callable[[Progress], ChosenDevice]
-OpenWithOptions = Callable[[str | Path, LoadOptions], LLM]
-
-
-def _with_keywords_of(
-    record: Callable[P, LoadOptions],
-) -> Callable[[OpenWithOptions], Callable[Concatenate[str | Path, P], LLM]]:
-    """Make a function that takes an options record take the record's fields as keywords instead."""
-
-    def decorate(open_model: OpenWithOptions) -> Callable[Concatenate[str | Path, P], LLM]:
-        def load(name_or_path: str | Path, *arguments: P.args, **options: P.kwargs) -> LLM:
-            return open_model(name_or_path, record(*arguments, **options))
-
-        functools.update_wrapper(load, open_model)
-        fields = inspect.signature(record).parameters.values()
-        name = inspect.signature(open_model).parameters["name_or_path"]
-        load.__signature__ = inspect.Signature([name, *fields], return_annotation=LLM)  # type: ignore[attr-defined]
-        return load  # type: ignore[return-value]  # its first argument may also be passed by name
-
-    return decorate
 
 
 def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
@@ -105,9 +83,12 @@ def load_with(model: str | Path | LocalModel, options: LoadOptions) -> LLM:
         return _load_somewhere(local, options, started, notices)
 
 
-@_with_keywords_of(LoadOptions)
+@with_keywords_of(LoadOptions)
 def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
-    """Load a model that is on this machine.
+    """Load a model that is on this machine, by its name in `edgeinfer models` or the path of its file.
+
+        llm = edgeinfer.load("SmolLM2-135M-Instruct", n_context=2048)
+        llm.close()
 
     n_context    context in tokens of each of `n_sessions` sessions; None: the length the model was trained for, at most
                  CTX_CAP

@@ -9,10 +9,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 
 from edgeinfer.approximation import EXACT, Approximation
+from edgeinfer.foreign_names import NO_NAMES, Names, no_attribute
 from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.settings import KVKind, Mode
+
+FORMER: Mapping[str, str] = MappingProxyType(
+    {
+        "facts": "info",
+        "answers": "telemetry.requests",
+        "n_entered": "telemetry.n_requests",
+        "load": "telemetry.queue",
+        "reading": "telemetry.weight_reads",
+        "tallies": "telemetry.passes_by_schedule",
+    }
+    | {
+        name: f"telemetry.{name}"
+        for name in (
+            *("device", "batch_invariant", "policy", "n_workers", "affinity", "limits", "page_tokens", "n_free_pages"),
+            *("resident_bytes", "streamed", "stage_bytes", "shared", "last_step", "time_stages", "work"),
+        )
+    }
+)
+"""Attribute names of models of version 0.1 and their replacements; they will be removed in the next version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +72,13 @@ class ModelInfo:
         return self.approximation.threshold
 
 
-def renamed(record: object, name: str, names: Mapping[str, str]) -> object:
-    """Look up an attribute by its name in version 0.1, with a warning. Raises AttributeError for any other name."""
+def renamed(record: object, name: str, names: Mapping[str, str], foreign: Names = NO_NAMES) -> object:
+    """Look up an attribute by its name in version 0.1, with a warning. Raises AttributeError for any other name.
+
+    `foreign`: what other libraries call attributes, and what the error then says.
+    """
     if name not in names:
-        raise AttributeError(f"{type(record).__name__!r} object has no attribute {name!r}")
+        raise no_attribute(record, name, foreign)
     import warnings
 
     owner = type(record).__name__

@@ -65,7 +65,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """e to the power of the negative average log probability of a token."""
+        """Perplexity: e to the power of the negative average log probability of a token."""
         return math.exp(-self.per_token)
 
 
@@ -94,6 +94,9 @@ class TextScorer:
         progress: Progress = no_progress,
     ) -> list[Score]:
         """How likely each option is after a text, tokens or a conversation; usable from any thread.
+
+            paris, london = llm.score("The capital of France is", [" Paris", " London"])
+            assert paris.logprob > london.logprob
 
         An option is taken as it is: most have to begin with a space. Special tokens spelled in it are those tokens.
         `top`: tell this many likely tokens in place of each token. `lora` as in answers, which go before if they are
@@ -132,6 +135,8 @@ class TextScorer:
         progress: Progress = no_progress,
     ) -> Score:
         """How likely a text, or its tokens, is: of each token but the first, which nothing precedes; as `score`.
+
+            llm.logprobs("The capital of France is Paris.").perplexity
 
         A text that is longer than the context is read in parts that overlap by half of it, each begun by the token that
         texts begin with, if the model has one: every token is told once, with at least half a context before it.

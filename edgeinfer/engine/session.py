@@ -1,7 +1,8 @@
 """A session: one conversation or text over a loaded model, which keeps what it has read in the KV cache.
 
-In: messages or text, and options. Out: a `TextStream`. Every call passes the whole prompt; the part of it that is still
-cached from the last call is not read again. Touches no files except its own saved state, and knows no devices.
+In: messages or text, and options. Out: a `TextStream`. A text goes on with the conversation so far; every other call
+passes the whole prompt. The part of it that is still cached from the last call is not read again. Touches no files
+except its own saved state, and knows no devices.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import threading
 from collections.abc import Callable, Sequence
 from operator import index
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
-from edgeinfer.engine.kv.saved_state import seal, unseal
-from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.kv.saved_state import Value, seal, unseal
+from edgeinfer.engine.requests.conversation import Messages, checked, conversation_of
 from edgeinfer.engine.requests.drafting import ClosingSpeculator
 from edgeinfer.engine.requests.module_prompts import PromptPiece
 from edgeinfer.engine.requests.prompts import Prompts
@@ -25,9 +26,12 @@ from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.stream import TextStream
+from edgeinfer.engine.session_messages import SessionMessages
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import BadSetting, EdgeInferError, EngineClosed
+from edgeinfer.foreign_names import OF_SESSIONS, no_attribute
+from edgeinfer.models.text import Message
 from edgeinfer.scheduling.allotment import Priority
 from edgeinfer.temporary import temporary_file
 
@@ -39,7 +43,14 @@ def _no_drafts() -> None:
 
 
 class Session:
-    """Answers one call at a time: a new call ends the previous answer. Close it, or use `with`."""
+    """A conversation: it answers one call at a time, and a new call ends the previous answer.
+
+        with llm.session() as session:
+            session.chat("My name is Ann.").read()
+            session.chat("What is my name?").read()
+
+    Close it, or use `with`.
+    """
 
     def __init__(
         self,
@@ -66,6 +77,24 @@ class Session:
         self._kv_bytes, self._opens = kv_bytes, opens
         self._driver = driver or StepDriver(Scheduler(cached.pool))
         self._last: ScheduledSequence | None = None
+        self._conversation: SessionMessages | None = SessionMessages()
+        """None: what it has read is no conversation that it knows."""
+
+    if not TYPE_CHECKING:  # a type checker sees only what there is
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(self, name, OF_SESSIONS)
+
+    def __repr__(self) -> str:
+        """How much it has read, or that it is closed."""
+        try:
+            self._cached.check_open()
+        except EngineClosed:
+            return f"<Session: closed, {len(self.messages)} messages>"
+        return f"<Session: {len(self.messages)} messages, {len(self.tokens)} tokens cached>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a session cannot be copied or pickled; branch() copies it, save(path) keeps it in a file")
 
     def __enter__(self) -> Session:
         return self
@@ -77,6 +106,14 @@ class Session:
     def tokens(self) -> tuple[int, ...]:
         """The tokens in the KV cache."""
         return self._cached.tokens
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation so far: what the last `chat` was given, and its answer as far as it was generated.
+
+        () if there is none, as after `complete`.
+        """
+        return () if self._conversation is None else self._conversation.so_far
 
     @property
     def saved_bytes(self) -> int | None:
@@ -91,8 +128,18 @@ class Session:
                 self._speculator = drafts.session()
             return self._speculator
 
-    def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
-        """Answer a conversation; pass it whole: [{"role": "user", "content": "…"}, …].
+    def chat(
+        self,
+        messages: str | Messages,
+        *,
+        system: str | None = None,
+        priority: Priority = "interactive",
+        **options: Unpack[Options],
+    ) -> TextStream:
+        """Answer a text, which goes on with the conversation so far, or another conversation.
+
+        Pass that whole: [{"role": "user", "content": "…"}, …]; or [*session.messages, …] to go on with more than a
+        text. `system`: a system message to come first, at the beginning of a conversation.
 
         If it does not fit in the context, the oldest turns are left out, as `stats.truncated` and `stats.notices`
         report; system messages always stay. If the last message is the assistant's, the answer continues it: the stream
@@ -100,7 +147,15 @@ class Session:
         `priority="background"` an answer yields to interactive ones. Raises ContextOverflow if the system messages and
         the last turn alone do not fit, BadTemplate, BadSetting, EngineClosed.
         """
-        return self._start(self._prompts.chat(messages, options, lambda head: self._known()), priority)
+        if isinstance(messages, str) and messages:
+            if self._conversation is None:
+                told = "this session has read a text, not messages that could go on"
+                raise BadSetting(f"{told}; pass the whole conversation, as a list")
+            messages = [*self.messages, Message("user", messages)]
+        conversation = checked(conversation_of(messages, system))
+        stream = self._start(self._prompts.chat(conversation, options, lambda head: self._known()), priority)
+        self._conversation = SessionMessages(conversation, stream)
+        return stream
 
     def complete(
         self,
@@ -115,7 +170,9 @@ class Session:
         pass token ids, and `PromptRows` among them if the model was loaded with rows=True. Raises ContextOverflow,
         BadSetting, EngineClosed, and UnsupportedModel for rows that the model cannot take.
         """
-        return self._start(self._prompts.text(text, options), priority)
+        stream = self._start(self._prompts.text(text, options), priority)
+        self._conversation = None
+        return stream
 
     def render(self, messages: Messages) -> str:
         """Return the text that the model would get for a conversation."""
@@ -126,10 +183,20 @@ class Session:
         own = self._cached.branch(), self._prompts, self._drafts
         twin = Session(*own, kv_bytes=self._kv_bytes, driver=self._driver, opens=self._opens)
         twin._last = self._last
+        twin._conversation = None if self._conversation is None else SessionMessages(self.messages)
         return twin
 
     def save(self, path: str | Path) -> None:
-        """Save the session's cached tokens and state to a file; writes the whole file or nothing.
+        """Save the session's cached tokens, state and conversation to a file; writes the whole file or nothing.
+
+            with llm.session() as session:
+                session.chat("My name is Ann.", max_tokens=20).read()
+                session.save("ann.session")
+            with llm.session() as session:
+                session.restore("ann.session")
+                session.chat("What is my name?", max_tokens=20).read()
+
+        A conversation with images or sound is not saved: pass it whole to `chat` after `restore`.
 
         Raises EdgeInferError if that fails, or if the session's memory has since been given to other answers.
         """
@@ -139,15 +206,17 @@ class Session:
                 "it can be saved once the session has answered again"
             )
         with self._cached.lock:
-            write_cache(Path(path), *self._cached.save(), self._cached.scales, self._cached.n_exact)
+            own = *self._cached.save(), self._cached.scales, self._cached.n_exact
+            write_cache(Path(path), *own, None if self._conversation is None else self._conversation.saved)
 
     def restore(self, path: str | Path) -> None:
-        """Continue from a saved file.
+        """Continue from a file that `save` has written, and with its conversation if it has one.
 
         Raises EdgeInferError if it is damaged or from another model or kind of device.
         """
-        self._cached.restore(*read_cache(Path(path)))
-        self._last = None
+        tokens, state, scales, n_exact, messages = read_cache(Path(path))
+        self._cached.restore(tokens, state, scales, n_exact)
+        self._last, self._conversation = None, messages
 
     def stop(self) -> None:
         """End the running request within one step; may be called from any thread. Text generated so far stays."""
@@ -178,18 +247,26 @@ class Session:
         return last if last[: len(cached)] == cached else cached
 
 
-def write_cache(path: Path, tokens: Sequence[int], state: bytes, scales: tuple[float, ...], n_exact: int) -> None:
+def write_cache(
+    path: Path,
+    tokens: Sequence[int],
+    state: bytes,
+    scales: tuple[float, ...],
+    n_exact: int,
+    messages: str | None = None,
+) -> None:
     """Write cached tokens, their saved state, scales and how many are exact to a file, whole or not at all.
 
-    Raises EdgeInferError.
+    `messages`: the conversation that they are of, as JSON. Raises EdgeInferError.
     """
-    _write(path, seal(MAGIC, {"tokens": tokens, "scales": json.dumps(scales), "n_exact": n_exact}, state))
+    header: dict[str, Value] = {"tokens": tokens, "scales": json.dumps(scales), "n_exact": n_exact}
+    _write(path, seal(MAGIC, header if messages is None else {**header, "messages": messages}, state))
 
 
-def read_cache(path: Path) -> tuple[list[int], bytes, tuple[float, ...], int]:
+def read_cache(path: Path) -> tuple[list[int], bytes, tuple[float, ...], int, SessionMessages | None]:
     """The tokens, state, scales and number of exact tokens of a file, as `CachedSequence.restore` takes them.
 
-    Raises EdgeInferError if it is damaged.
+    And its conversation, if it has one. Raises EdgeInferError if it is damaged.
     """
     try:
         data = path.read_bytes()
@@ -200,8 +277,10 @@ def read_cache(path: Path) -> tuple[list[int], bytes, tuple[float, ...], int]:
         tokens = list(map(index, header["tokens"]))  # type: ignore[arg-type]
         scales = json.loads(str(header.get("scales", "[]")))  # files of earlier versions have none
         n_exact = index(header.get("n_exact", len(tokens)))  # type: ignore[arg-type]
-        return tokens, state, tuple(map(float, scales)), max(0, n_exact)
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        told = header.get("messages")
+        messages = None if told is None else SessionMessages.restored(str(told))
+        return tokens, state, tuple(map(float, scales)), max(0, n_exact), messages
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, BadSetting):
         raise EdgeInferError(f"{path} is damaged; start again from the text") from None
 
 

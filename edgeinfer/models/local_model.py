@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ OWN, LINKED = "edgeinfer", "linked"
 LATEST = "latest"
 """Ollama's default tag."""
 NAMES_TOLD = 10
+HUB_FORM = re.compile(r"[\w-][\w.-]*/(?!.*\.gguf$)[\w.-]+(:[\w.-]+)?", re.IGNORECASE)
+"""A model of the hub, with or without a quantisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +112,5 @@ def _not_found(text: str, models: Sequence[LocalModel]) -> ModelNotFound:
         hint = f"there are: {', '.join(sorted(names.values())[:NAMES_TOLD])}."
     else:
         hint = "the store is empty."
-    return ModelNotFound(f"{there}; {hint} Give a name, the path of a .gguf file, or pull one: edgeinfer pull SOURCE")
+    source = f"it: edgeinfer pull {text}" if HUB_FORM.fullmatch(text) else "one: edgeinfer pull SOURCE"
+    return ModelNotFound(f"{there}; {hint} Give a name, the path of a .gguf file, or pull {source}")

@@ -206,7 +206,7 @@ def settings(body: NativeSampling, options: Options, stats: Stats, author: Mappi
     usual = SamplingSettings()
     names = ("temperature", "top_k", "top_p", "min_p", *OFF["penalties"])
     chosen = {name: options.get(name, author.get(name, getattr(usual, name))) for name in names}
-    limit, bias, stops = options.get("max_tokens", -1), options.get("logit_bias", {}), options.get("stop", [])
+    limit, bias, stops = options.get("max_tokens", -1), options.get("logit_bias") or {}, options.get("stop") or ()
     return {
         "seed": options.get("seed", stats.seed),
         **chosen,

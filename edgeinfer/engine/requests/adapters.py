@@ -12,6 +12,7 @@ from pathlib import Path
 
 from edgeinfer.adapter_choice import LARGEST_SCALE
 from edgeinfer.errors import BadSetting
+from edgeinfer.models.gguf import GGUFFile
 
 Scales = tuple[float, ...]
 AdapterScales = Mapping[int | str, float]
@@ -33,6 +34,14 @@ class LoadedAdapters:
     def __init__(self, paths: Sequence[str] = (), scales: Scales = (), *, takes_scales: bool = True) -> None:
         """`scales`: those that the model was loaded with. `takes_scales`: whether they may differ by request."""
         self._paths, self._loaded, self._takes_scales = tuple(paths), scales, takes_scales
+
+    @classmethod
+    def of(cls, file: object, *, takes_scales: bool) -> LoadedAdapters:
+        """The adapters of an open file; none if it is no GGUF file."""
+        if not isinstance(file, GGUFFile):
+            return cls()
+        scales = tuple(adapter.scale for adapter in file.adapters)
+        return cls([adapter.path for adapter in file.adapters], scales, takes_scales=takes_scales)
 
     def __iter__(self) -> Iterator[LoadedAdapter]:
         """The adapters, with the scales of requests that state none."""

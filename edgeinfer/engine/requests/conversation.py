@@ -33,6 +33,23 @@ class FittedPrompt:
     notices: tuple[str, ...]
 
 
+def conversation_of(messages: str | Messages, system: str | None = None) -> Messages:
+    """A conversation: of a text, the user's message alone; with `system`, that system message before it.
+
+    Raises BadSetting if there are two system messages.
+    """
+    if isinstance(messages, str):
+        messages = [Message("user", messages)] if messages else []
+    if system is None:
+        return messages
+    if not isinstance(system, str):
+        raise BadSetting(f"system cannot be {system!r}: it must be a text")
+    told = checked(messages)
+    if any(message.role in SYSTEM_ROLES for message in told):
+        raise BadSetting("the conversation has a system message already; leave system out")
+    return [Message("system", system), *told]
+
+
 def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | None = None) -> FittedPrompt:
     """The prompt of a conversation, without its oldest turns if the context requires that.
 

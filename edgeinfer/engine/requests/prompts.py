@@ -46,7 +46,8 @@ from edgeinfer.engine.requests.module_prompts import (
     named_tokens,
 )
 from edgeinfer.engine.requests.prompt_rows import LateRows, MixedPrompt, Piece, PromptRows
-from edgeinfer.engine.requests.request import NO_SAMPLING, NO_VARIABLES, Options, Request, request_of
+from edgeinfer.engine.requests.python_tools import Tool
+from edgeinfer.engine.requests.request import NO_SAMPLING, NO_VARIABLES, Options, Request, checked_options, request_of
 from edgeinfer.engine.requests.told_chat import ChatOptions, ChatTeller, Known, checked_variables
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting, BadTemplate, UnknownKey
@@ -115,6 +116,7 @@ class Prompts:
         If the last message is the assistant's, the answer continues its text, which is built from `known` tokens as far
         as they agree with it. Raises ContextOverflow, BadTemplate, BadSetting, UnknownKey.
         """
+        options = checked_options(options)
         if self.stops and not options.get("stop"):
             options = {**options, "stop": self.stops}
         conversation, told = self._marked(messages, options)
@@ -178,7 +180,7 @@ class Prompts:
 
     def _told(self, options: Options) -> ChatOptions:
         """How options have a conversation told. Raises BadSetting."""
-        several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
+        several, choice = options.get("parallel_tools", True), options.get("tool_choice") or "auto"
         has_schema = options.get("schema") is not None
         tools = ToolUse.of(options.get("tools"), choice, several, self.template, has_schema=has_schema)
         variables = checked_variables(options.get("template_variables") or {})
@@ -244,6 +246,7 @@ class Prompts:
         Special tokens spelled in the text become those tokens, unless the option `parse_special` is False. Raises
         BadSetting, UnknownKey; UnsupportedModel and ContextOverflow for rows that the model cannot take.
         """
+        options = checked_options(options)
         placed = [self.module(name) for name in listed(options.get("modules", ()))]
         first, mixed = [token for module in placed for token in module.names], None
         if isinstance(text, str):
@@ -348,7 +351,7 @@ class Prompts:
     def render(
         self,
         messages: Messages,
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Tool] | None = None,
         variables: Mapping[str, Any] = NO_VARIABLES,
         *,
         begins_answer: bool = True,

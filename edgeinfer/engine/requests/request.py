@@ -6,18 +6,23 @@ cache and no devices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from edgeinfer.engine.requests.adapters import AdapterScales, Scales
 from edgeinfer.engine.requests.constrained.constraints import Constraint
+from edgeinfer.engine.requests.constrained.schema_sources import Schema
 from edgeinfer.engine.requests.module_prompts import PlacedModules
 from edgeinfer.engine.requests.prompt_rows import MixedPrompt
+from edgeinfer.engine.requests.python_tools import Tool
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting, ContextOverflow
+from edgeinfer.foreign_names import OF_ANSWERS, hint
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.thought_formats import ThoughtFormat
 from edgeinfer.setting_values import Reuse
@@ -34,6 +39,8 @@ REQUEST_KEYS = (
 
 MOST_LOGPROBS = 20
 """Limit for the likely tokens whose log probabilities are returned with each chosen token."""
+WHOLE_NUMBERS = frozenset({"max_tokens", "max_thought_tokens", "logprobs", "scored_from"})
+"""Options that count tokens."""
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 NO_SAMPLING: Mapping[str, float] = MappingProxyType({})
 
@@ -53,45 +60,49 @@ def thinking_variables(is_on: bool | None, effort: str | None = None) -> dict[st
 class Options(TypedDict, total=False):
     """Options of an answer: the fields of `SamplingSettings`, when to stop, and what the answer must match.
 
+    None is the same as no option. max_tokens: by default an answer may fill the context. stop: texts that end an answer
+    and are no part of it.
+
     logprobs: return the log probability of each token, and of this many likely alternatives; after_sampling: those with
-    which tokens are drawn, not the model's own. schema: a JSON schema (as a mapping or text; True: any JSON object).
-    grammar: in the syntax of Lark or llama.cpp (GBNF). regex: matches the whole answer. keeps_all: refuse a
-    conversation that does not fit in the context, instead of shortening it. tools: functions that may be called, in the
-    format of OpenAI's API, also instead of following a schema; tool_choice: "auto", "none", "required", or the name of
-    a function that must be called once; parallel_tools: whether several may be called at a time. template_variables:
-    further variables of the chat template (enable_thinking, …). max_thought_tokens: most tokens of thoughts, after
-    which the model is made to answer; without effect on models that have none. lora: scales of LoRA adapters by number
-    or name, 0 for those not named; None: those of the model. parse_special: special tokens that are spelled in a text
-    become those tokens; by default they do in a text to continue, and not in the messages of a conversation, where they
-    could end a turn or begin another. logit_bias: by token; a text stands for each of its tokens. ignore_eos: the
-    tokens with which an answer ends are forbidden, so that it goes on to a limit or a stop text. scored_from: return
-    log probabilities of the prompt's tokens too, from this one on (1: of all but the first, which nothing precedes).
-    reuse: "shifted" takes text that was read at another position from there, after which the answer is not exact;
-    "exact" does not. By default as the model was loaded. modules: names of modules (`LLM.modules`) to stand before the
-    first question, or at the beginning of a text; the answer is not exact then.
+    which tokens are drawn, not the model's own. schema: a JSON schema (as a mapping, text or pydantic model; True: any
+    JSON object). grammar: in the syntax of Lark or llama.cpp (GBNF). regex: matches the whole answer. keeps_all: refuse
+    a conversation that does not fit in the context, instead of shortening it. tools: functions that may be called, also
+    instead of following a schema: Python functions with annotated arguments, which are described to the model and not
+    called, or the format of OpenAI's API; tool_choice: "auto", "none", "required", or the name of a function that must
+    be called once; parallel_tools: whether several may be called at a time. template_variables: further variables of
+    the chat template (enable_thinking, …). max_thought_tokens: most tokens of thoughts, after which the model is made
+    to answer; without effect on models that have none. lora: scales of LoRA adapters by number or name, 0 for those not
+    named; None: those of the model. parse_special: special tokens that are spelled in a text become those tokens; by
+    default they do in a text to continue, and not in the messages of a conversation, where they could end a turn or
+    begin another. logit_bias: by token; a text stands for each of its tokens. ignore_eos: the tokens with which an
+    answer ends are forbidden, so that it goes on to a limit or a stop text. scored_from: return log probabilities of
+    the prompt's tokens too, from this one on (1: of all but the first, which nothing precedes). reuse: "shifted" takes
+    text that was read at another position from there, after which the answer is not exact; "exact" does not. By default
+    as the model was loaded. modules: names of modules (`LLM.modules`) to stand before the first question, or at the
+    beginning of a text; the answer is not exact then.
     """
 
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repeat_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    penalty_window: int
-    logit_bias: Mapping[int | str, float]
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repeat_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    penalty_window: int | None
+    logit_bias: Mapping[int | str, float] | None
     seed: int | None
     max_tokens: int | None
-    stop: str | Sequence[str]
+    stop: str | Sequence[str] | None
     progress: Progress
     logprobs: int | None
     after_sampling: bool
-    schema: Mapping[str, object] | str | Literal[True] | None
+    schema: Schema
     grammar: str | None
     regex: str | None
     keeps_all: bool
-    tools: Sequence[Mapping[str, Any]]
-    tool_choice: str
+    tools: Sequence[Tool] | None
+    tool_choice: str | None
     parallel_tools: bool
     template_variables: Mapping[str, Any]
     max_thought_tokens: int | None
@@ -210,7 +221,7 @@ class Request:
         if not self.prompt:
             raise BadSetting("the prompt has no tokens; give some text to continue")
         if self.max_tokens is not None and self.max_tokens < 0:
-            raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 0 or more")
+            raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 0 or more; None is no limit")
         if self.written and self.max_tokens is not None and self.written >= self.max_tokens:
             raise BadSetting(f"{self.written} tokens of the answer are written and max_tokens is {self.max_tokens}")
         if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
@@ -234,6 +245,29 @@ class Request:
             )
 
 
+def checked_options(options: Options) -> Options:
+    """Options without those that are None. Raises BadSetting for an unknown one, and for what is no number or text."""
+    known = Options.__annotations__
+    for name in options:
+        if name not in known:
+            raise BadSetting(f"there is no option {name!r}; {_unknown(name, known)}")
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in WHOLE_NUMBERS & given.keys():
+        if not isinstance(given[name], Integral):
+            raise BadSetting(f"{name} cannot be {given[name]!r}: it must be a whole number")
+    stop = given.get("stop", "")
+    if not isinstance(stop, str) and not (isinstance(stop, Sequence) and all(isinstance(each, str) for each in stop)):
+        raise BadSetting(f"stop cannot be {stop!r}: it must be a text, or several")
+    return cast("Options", given)
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    """What may have been meant by an unknown option."""
+    if name in LoadOptions.__dataclass_fields__:
+        return f"a model is loaded with it: edgeinfer.load(name, {name}=…)"
+    return hint(name, known, OF_ANSWERS) or f"there are: {', '.join(known)}"
+
+
 def request_of(
     prompt: tuple[int, ...],
     options: Options,
@@ -252,12 +286,8 @@ def request_of(
 
     `author`: values of sampling options that are not given.
     """
-    stop: object = options.get("stop", ())
-    if not isinstance(stop, str | Sequence):
-        raise BadSetting(f"stop cannot be {stop!r}: it must be a text, or several")
-    for name in options:
-        if name not in Options.__annotations__:
-            raise BadSetting(f"there is no option {name!r}; there are: {', '.join(Options.__annotations__)}")
+    options = checked_options(options)
+    stop: str | Sequence[str] = options.get("stop") or ()
     return Request(
         prompt=prompt,
         sampling=_sampling(options, author),

@@ -14,6 +14,7 @@ from typing import Any
 from edgeinfer.engine.requests.constrained.call_grammars import is_enforceable, tool_grammar
 from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance
+from edgeinfer.engine.requests.python_tools import Tool, described
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.earlier_calls import with_instructions
@@ -41,7 +42,7 @@ class ToolUse:
     @classmethod
     def of(
         cls,
-        tools: Sequence[Mapping[str, Any]] | None,
+        tools: Sequence[Tool] | None,
         choice: str,
         several: bool,
         template: ChatTemplate,
@@ -52,7 +53,8 @@ class ToolUse:
 
         `has_schema`: an answer that is no call follows a schema, so that nothing may be written but calls and that.
         """
-        functions = functions_of(tools or ())
+        told = described(tools or ())
+        functions = functions_of(told)
         names = [function.name for function in functions]
         if taken := [name for name in names if name in CHOICES]:
             raise BadSetting(f"a tool cannot be called {taken[0]!r}: tool_choice means something else by it")
@@ -70,7 +72,7 @@ class ToolUse:
             found = None  # no grammar enforces these calls; those of the fallback can be enforced
         form = TOOL_FORMATS.get(FALLBACK) if found is None else found[1]
         several = several and choice not in names
-        return cls(tuple(tools or ()), tuple(functions), form, found is None, required, several)
+        return cls(tuple(told), tuple(functions), form, found is None, required, several)
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation that tells of the functions, if the template does not."""

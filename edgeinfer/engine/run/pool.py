@@ -137,6 +137,11 @@ class Pool:
         if not self._writes:
             raise UnsupportedModel("this model reads whole texts for embeddings and writes none: use embed, or serve")
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and the model with it."""
+        return self._closed
+
     def check_open(self) -> None:
         """Raises EngineClosed after `close`."""
         if self._closed:

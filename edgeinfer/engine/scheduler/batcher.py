@@ -179,7 +179,11 @@ class Batcher:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt with its own options: a text to continue, or a conversation to answer."""
+    """A prompt with its own options: a text to continue, or a conversation to answer.
+
+    for answer in llm.batch([edgeinfer.Prompt("Once upon a time", {"max_tokens": 5}), "Far away"], max_tokens=20):
+        print(answer.text)
+    """
 
     content: str | Messages
     options: Options = field(default_factory=Options)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.stats import DraftSpan, RequestProgress, Stats
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
+from edgeinfer.foreign_names import OF_STREAMS, no_attribute
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.tools import ToolCall
 
@@ -23,11 +24,19 @@ if TYPE_CHECKING:
     import asyncio
 
 
+SHOWN = 60
+"""Characters of a text that stand for it."""
+
+
 class TextStream:
     """The text of one answer, piece by piece. Iterate over it once, with `for` or `async for`, to generate it.
 
-    The other attributes (`text`, `tokens`, `live`, …) cover the text taken so far and may be read from any thread.
-    `stop()` may also be called from any thread, and keeps the text generated so far.
+        for piece in llm.chat("Hi", max_tokens=20):
+            print(piece, end="", flush=True)
+
+    `read()` returns the whole text, and so does `str`; in an event loop `await stream.aread()`. The other attributes
+    (`text`, `tokens`, `live`, …) cover the text taken so far and may be read from any thread. `stop()` may also be
+    called from any thread, and keeps the text generated so far; the end of a `with` stops it too.
     """
 
     def __init__(self, sequence: ScheduledSequence, driver: StepDriver) -> None:
@@ -38,6 +47,11 @@ class TextStream:
         self._sequence, self._driver = sequence, driver
         self._pieces = driver.pieces(sequence)
         self._lock = threading.Lock()
+
+    if not TYPE_CHECKING:  # a type checker sees only what there is
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(self, name, OF_STREAMS)
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -88,6 +102,32 @@ class TextStream:
                 raise sequence.error
         finally:
             self.stop()
+
+    def __enter__(self) -> TextStream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        """The whole text, as `read` returns it: what is missing is generated."""
+        return self.read()
+
+    def __repr__(self) -> str:
+        """How far the answer is, and how its text begins; generates nothing."""
+        stats, text = self.stats, self.text
+        done = "so far" if stats is None else f"done ({stats.finish_reason})"
+        told = f"{text[:SHOWN]!r}{' …' if len(text) > SHOWN else ''}"
+        if stats is None and not text:
+            return "<TextStream: nothing generated yet; iterate over it, or read() it>"
+        return f"<TextStream: {self.n_generated} tokens {done}: {told}>"
+
+    def _repr_markdown_(self) -> str:
+        """What a notebook shows of it at the end of a cell: the whole answer."""
+        return self.read()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an answer cannot be copied or pickled: it belongs to an open model; keep its text or tokens")
 
     @property
     def text(self) -> str:
@@ -188,8 +228,14 @@ class TextStream:
         return self._sequence.stop_asked.is_set()
 
     def read(self) -> str:
-        """Generate to the end and return the whole text."""
+        """Generate to the end and return the whole text. Raises what ended the answer."""
         for _ in self:
+            pass
+        return self.text
+
+    async def aread(self) -> str:
+        """The same in an event loop, which goes on meanwhile."""
+        async for _ in self.chunks():
             pass
         return self.text
 

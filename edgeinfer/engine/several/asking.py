@@ -71,6 +71,9 @@ class SeveralAsker:
     ) -> Several:
         """Write `n` answers to a conversation, or to continue a text, side by side, and keep one of them.
 
+            several = llm.several([{"role": "user", "content": "What is 17 + 5?"}], 4, pick="vote", max_tokens=40)
+            print(several.read(), several.choice)
+
         `pick`: how: vote, weighted, shortest, first, likely, check, medoid (`scheduling.several.picks`). `answer`: what
         of a text counts for votes (`answer_forms.form_of`). `enough`: how many finished answers the pick is content
         with; 0: as it says itself. `confidence`: votes also stop once the leader is that likely to stay ahead;

@@ -37,7 +37,7 @@ class Mapped(SideBySide):
         Writes nothing before the first piece is requested.
         """
         super().__init__((), driver)
-        self.items = tuple(items)
+        self.items: tuple[str, ...] = tuple(items)
         self._begin, self._n_parallel = begun, n_parallel
         self._places: list[int] = []
         """The item of each answer that has begun."""

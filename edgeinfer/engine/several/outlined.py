@@ -44,8 +44,8 @@ class Outlined(TakenPieces[str]):
     def __init__(self, steps: OutlineSteps, suiting: Suiting) -> None:
         """`suiting`: whether an outline is asked for, and why. Writes nothing before the first piece is requested."""
         self._steps = steps
-        self.suiting = suiting
-        self.fallback = "" if suiting.suits else suiting.reason
+        self.suiting: Suiting = suiting
+        self.fallback: str = "" if suiting.suits else suiting.reason
         self.outline: Outline | None = None
         self.outline_stream: TextStream | None = None
         """The outline as it is written, to look at; None before, and if none is asked for."""
@@ -53,9 +53,9 @@ class Outlined(TakenPieces[str]):
         """The ordinary answer, to look at; None if there is none."""
         self.mapped: Mapped | None = None
         """The parts, to look at; None before, and if there are none."""
-        self.text = ""
+        self.text: str = ""
         """The text so far, in reading order; of an ordinary answer with thoughts, if there are any."""
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         """From the first piece requested to the end."""
         self.first_s: float | None = None
         """Seconds until the first piece; None before."""

@@ -58,6 +58,8 @@ class PartsAsker:
     ) -> Mapped:
         """Follow an instruction for each of many texts, up to `parallel` of them at a time in one pass.
 
+            llm.map("Translate to French:", ["a plum", "a pear"], max_tokens=10).read()
+
         Each answer is the one that `chat` gives to a message of the instruction, an empty line and the item: the items
         do not see one another. Items begin in order; what the prompts have in common is read once. An item without text
         is not asked, and one that fails has its error in its place. Raises BadSetting, and ContextOverflow if the

@@ -39,11 +39,11 @@ class SideBySide(TakenPieces[AnswerText]):
     def __init__(self, sequences: Sequence[ScheduledSequence], driver: StepDriver) -> None:
         """Generates nothing before the first piece is requested."""
         self._sequences, self._driver, self._is_stopped = list(sequences), driver, False
-        self.answers = tuple(TextStream(sequence, driver) for sequence in sequences)
+        self.answers: tuple[TextStream, ...] = tuple(TextStream(sequence, driver) for sequence in sequences)
         self._waiter = Waiter()
         self._told_over: set[int] = set()
         self._begun_s = 0.0
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         """From the first piece requested to the end of all answers."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived: asyncio.Event | None = None

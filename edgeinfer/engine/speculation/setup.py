@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.engine.run.pool import FairLock
 from edgeinfer.engine.speculation.costs import Costs, MeasuredCosts, measure
 from edgeinfer.engine.speculation.draft_model import DraftModel, open_draft_model, split_sources
 from edgeinfer.engine.speculation.drafters import DRAFTERS
@@ -244,3 +245,15 @@ def measure_costs(executor: SequenceEvaluator, n_vocab: int) -> MeasuredCosts:
         return measure(run, most, deepest, streamed=limits.stored is not None)
     finally:
         executor.free(sequence)
+
+
+def prime_all(drafts: ModelDrafts, priming: Priming, lock: FairLock, progress: Progress) -> None:
+    """Compute all missing rows of a table now and keep it; requests run between parts. Raises what `progress` does."""
+    while True:
+        progress("asking for successors of every token", drafts.n_primed, drafts.n_vocab)
+        with lock:
+            rows = priming.rows(drafts.n_primed)
+        if not len(rows):
+            break
+        drafts.prime(drafts.n_primed, rows)
+    drafts.keep_primed()

@@ -26,6 +26,10 @@ _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 class Message:
     """A chat message. `content` is a text, parts (`{"type": "text", "text": …}`), or None beside tool calls.
 
+        llm.chat([edgeinfer.Message("system", "Be brief."), edgeinfer.Message("user", "Hi")], max_tokens=20).read()
+
+    Mappings with "role" and "content" do as well.
+
     `extra` contains further fields that templates may read: `name`, `tool_calls`, `tool_call_id`, `reasoning_content`,
     …
     """
@@ -46,6 +50,13 @@ class Message:
             raise BadSetting(f"the content of a {role} message is {type(content).__name__}; it must be text or parts")
         if content is not None and not isinstance(content, str):
             _require_read(content)
+        if content is None and role == "user":
+            raise BadSetting("a user message needs content, a text or parts; this one has none")
+        if value.get("images"):
+            raise BadSetting(
+                'an image is a part of the content, {"type": "image", "image": a path or bytes}, before '
+                '{"type": "text", "text": …}; the field "images" is not read'
+            )
         extra = {name: item for name, item in value.items() if name not in ("role", "content")}
         return cls(role, content, extra)
 

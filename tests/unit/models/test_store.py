@@ -51,6 +51,8 @@ def test_an_ambiguous_name_lists_its_models(filled: ModelStore) -> None:
         ("smollm-135m-instruct", "did you mean SmolLM2-135M-Instruct.Q4_1"),
         ("zzz", "there are: Qwen3"),
         ("no/such/file.gguf", "there is no file"),
+        ("there/is.gguf", "pull one: edgeinfer pull SOURCE"),
+        ("someone/a-model:Q4_K_M", "or pull it: edgeinfer pull someone/a-model:Q4_K_M"),
         ("", "no model is called"),
     ],
 )

@@ -14,8 +14,8 @@ import functools
 import json
 import re
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from edgeinfer.engine.requests.constrained import schemas
 from edgeinfer.engine.requests.constrained.constraints import (
@@ -28,6 +28,7 @@ from edgeinfer.engine.requests.constrained.constraints import (
 )
 from edgeinfer.engine.requests.constrained.declared_keys import with_declared_keys
 from edgeinfer.engine.requests.constrained.guided_json import GuidedCalls, GuidedJson, JsonTokens
+from edgeinfer.engine.requests.constrained.schema_sources import Schema, schema_text
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Tokenizer
 
@@ -56,9 +57,7 @@ _CHARACTER = re.compile(r"\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|
 _OPERATORS = "&~-"
 
 
-def grammar_of(
-    schema: Mapping[str, object] | str | Literal[True] | None, grammar: str | None, regex: str | None
-) -> Grammar | None:
+def grammar_of(schema: Schema, grammar: str | None, regex: str | None) -> Grammar | None:
     """The grammar that the options of an answer ask for, or None.
 
     Raises BadSetting if there are several, or an empty one.
@@ -67,18 +66,10 @@ def grammar_of(
     if len(given) > 1:
         raise BadSetting(f"an answer follows one of {' and '.join(given)}, not all of them; leave the others out")
     if schema is not None:
-        schema = {"type": "object"} if schema is True else schema
-        return Grammar("json", _short(schema if isinstance(schema, str) else _text_of(schema), "schema"))
+        return Grammar("json", _short(schema_text(schema), "schema"))
     if grammar is not None:
         return Grammar("grammar", _short(grammar, "grammar"))
     return None if regex is None else Grammar("regex", _short(regex, "regex"))
-
-
-def _text_of(schema: object) -> str:
-    try:
-        return json.dumps(schema)
-    except (TypeError, ValueError, RecursionError) as reason:
-        raise BadSetting(f"the schema is no JSON: {reason}") from None
 
 
 def _short(text: str, what: str) -> str:
