@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.shared_lane.timeline import StepTimeline
     from edgeinfer.offload.weights import WeightReads
     from edgeinfer.scheduling.cost.work import ModelWork
-    from edgeinfer.scheduling.machine.profile import Profile
+    from edgeinfer.scheduling.machine.profile import DeviceRates, Profile
 
 
 def of_devices(timeline: StepTimeline) -> tuple[Stretch, ...]:
@@ -104,7 +104,7 @@ def roofline(
     if profile is None:
         return Roofline(reached, note="edgeinfer probe measures the roof")
     footprint = work.weight_bytes
-    return Roofline(reached, _best(work, profile), profile.cpu.read(footprint), note)
+    return Roofline(reached, best_madds_s(work, profile.cpu), profile.cpu.read(footprint), note)
 
 
 def _reached(work: ModelWork, stats: Stats, kv: str, most_tokens: int) -> list[Reached]:
@@ -144,13 +144,13 @@ def pass_work(work: ModelWork, n_tokens: float, n_cached: float, n_outputs: floa
     return madds, n_bytes
 
 
-def _best(work: ModelWork, profile: Profile) -> float | None:
-    """Multiply-adds per second at the best rates of the model's weight formats, weighted by their shares."""
+def best_madds_s(work: ModelWork, rates: DeviceRates) -> float | None:
+    """Multiply-adds per second at a device's best rates of the model's weight formats, weighted by their shares."""
     seconds = n_weights = 0.0
     for stage in work.stages:
         for product in stage.shape.products:
-            if not profile.cpu.products:
+            if not rates.products:
                 return None
             n_weights += product.n_weights
-            seconds += product.n_weights / profile.cpu.product(product.form, product.bytes_per_weight).best
+            seconds += product.n_weights / rates.product(product.form, product.bytes_per_weight).best
     return n_weights / seconds if seconds else None
