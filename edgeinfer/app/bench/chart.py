@@ -7,6 +7,7 @@ not in the figures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from types import MappingProxyType
 
 from edgeinfer.app.bench.kept import KeptBench, KeptRow
 from edgeinfer.app.charts.axes import number, unit_of
@@ -27,6 +28,14 @@ COST = "T(k): cost of a pass that checks k tokens, in passes of one; drafting re
 OURS = "ours N×: edgeinfer is N times as fast, median over neighbouring runs."
 GREY = 7
 """Number of the colour of what is no engine."""
+PROGRAMS = MappingProxyType(
+    {
+        "llama-cpp-python": "llama.cpp",
+        "openvino-genai": "OpenVINO GenAI",
+        "onnxruntime-genai": "ONNX Runtime GenAI",
+        "mistralrs": "mistral.rs",
+    }
+)
 OWN = frozenset(("cpu", "cuda", "onnx", "openvino", "llamacpp", "reference", "null", "auto"))
 """Devices of edgeinfer by their keys; other executors are other programs."""
 
@@ -41,6 +50,7 @@ def bench_page(bench: KeptBench) -> ChartPage:
     notes += [OURS] if bench.ratios else []
     busy = sum(row.busy_runs for row in bench.rows)
     notes += [f"{counted(busy, 'run')} on a busy machine: figures may be too low."] if busy else []
+    notes += [bench.note] if bench.note else []
     notes += [f"Written down from {bench.source}."] if bench.source else []
     return ChartPage(f"{bench.model}{quant}", told_lines(bench), panels, tuple(notes), bench.command)
 
@@ -61,9 +71,11 @@ def executor_name(name: str) -> str:
     """An executor as people call it: a device of edgeinfer, another engine, or a script by its file."""
     if name.startswith("python:"):
         return name.rpartition("/")[2] or name
+    if name.startswith("onnxruntime-genai:"):
+        return PROGRAMS["onnxruntime-genai"]
     if all(part.partition(":")[0] in OWN for part in name.split("+")):
         return f"edgeinfer {name}"
-    return {"llama-cpp-python": "llama.cpp", "openvino-genai": "OpenVINO GenAI"}.get(name, name)
+    return PROGRAMS.get(name, name)
 
 
 def _panels(bench: KeptBench) -> Iterator[ChartPanel]:
@@ -100,14 +112,17 @@ def _case(row: KeptRow) -> str:
 
 
 def _bar(bench: KeptBench, row: KeptRow, colour: int) -> Bar:
-    unit = "s" if row.test == "start" else "tok/s"
-    text = f"{number(row.value)} {unit}"
+    return Bar(executor_name(row.executor), row.value, colour, row.low, row.high, rate_text(bench, row))
+
+
+def rate_text(bench: KeptBench, row: KeptRow) -> str:
+    """A row's figure, with how many times as fast ours is: "26.5 tok/s (ours 1.73×)"."""
+    text = f"{number(row.value)} {'s' if row.test == 'start' else 'tok/s'}"
     for ratio in bench.ratios:
         is_case = row.test == "chat" or (ratio.n, ratio.depth, ratio.cold) == (row.n, row.depth, row.cold)
         if (ratio.test, ratio.against) == (row.test, row.executor) and is_case:
-            text += f" (ours {ratio.median:.2f}×)"
-            break
-    return Bar(executor_name(row.executor), row.value, colour, row.low, row.high, text)
+            return f"{text} (ours {ratio.median:.2f}×)"
+    return text
 
 
 def _costs(rows: Iterable[KeptRow], colours: dict[str, int]) -> ChartPanel:

@@ -49,7 +49,10 @@ class KeptRatio:
 
 @dataclass(frozen=True, slots=True)
 class KeptBench:
-    """A benchmark. `source`: the page that figures were written down from, "" if they are the bench's own JSON."""
+    """A benchmark. `source`: the page that figures were written down from, "" if they are the bench's own JSON.
+
+    `note`: what a reader has to know of them.
+    """
 
     model: str
     quant: str
@@ -69,6 +72,7 @@ class KeptBench:
     date: str = ""
     versions: tuple[tuple[str, str], ...] = ()
     source: str = ""
+    note: str = ""
     idle: tuple[float, float] | None = None
 
     @property
@@ -121,6 +125,7 @@ def kept_bench(data: object) -> KeptBench:
         date=whole.text("date"),
         versions=_Fields(whole.get("versions"), "versions").texts,
         source=whole.text("source"),
+        note=whole.text("note"),
         idle=None if idle[0] is None or idle[1] is None else (idle[0], idle[1]),
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.app.charts.panels import ChartPanel
-from edgeinfer.app.charts.svg import CHARACTER, Drawing, wrapped
+from edgeinfer.app.charts.svg import CHARACTER, MONOSPACED, Drawing, wrapped
 from edgeinfer.errors import BadSetting
 
 WIDTH, SIDE, BETWEEN = 860, 24, 16
@@ -40,9 +40,10 @@ class ChartPage:
         for panel in self.panels:
             panel.draw(to, SIDE, place, width)
             place += panel.height + BETWEEN
-        for style, texts in (("small", self.notes), ("code", (f"$ {self.command}",) if self.command else ())):
+        command = (f"$ {self.command}",) if self.command else ()
+        for style, texts, share in (("small", self.notes, CHARACTER), ("code", command, MONOSPACED)):
             for text in texts:
-                for line in wrapped(text, width):
+                for line in wrapped(text, width, share=share):
                     to.text(SIDE, place, line, style)
                     place += LINE
         return to.render(place + 4)

@@ -138,7 +138,9 @@ def test_a_kept_result_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("cpu+openvino:gpu", "edgeinfer cpu+openvino:gpu"),
         ("openvino-genai", "OpenVINO GenAI"),
         ("python:/home/me/mine.py", "mine.py"),
-        ("mistralrs", "mistralrs"),
+        ("onnxruntime-genai:/home/me/folder", "ONNX Runtime GenAI"),
+        ("mistralrs", "mistral.rs"),
+        ("another", "another"),
     ],
 )
 def test_engines_are_called_what_people_call_them(name: str, shown: str) -> None:
