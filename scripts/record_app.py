@@ -24,14 +24,13 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 from textual.widgets import TextArea
 
-from edgeinfer.app.plans.measured import profile_or_short_probe
+from edgeinfer.app.plans.measured import measured_profile
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.launch import opened
-from edgeinfer.engine.measure.profiles import machine_name
+from edgeinfer.engine.measure.profiles import ProfileStore, machine_name
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.file_facts import quant_name
 from edgeinfer.models.store import STARTER_NAME, ModelStore
-from edgeinfer.steps import no_progress
 from scripts.moving_picture import Row, Run, TerminalFrame, moving_svg
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "app.svg"
@@ -171,7 +170,7 @@ def main() -> int:
     given = Path(options.model or "")
     model = given if given.is_file() else ModelStore().find(options.model or STARTER_NAME).path
     with own_home(model.resolve()) as name:
-        profile_or_short_probe((quant_name(file_header(model)) or "Q4_0",), no_progress)  # the roof that is shown
+        ProfileStore().save(measured_profile(short=True, formats=(quant_name(file_header(model)) or "Q4_0",)))
         frames, ends_s = asyncio.run(record(name))
     day = datetime.now().astimezone().date().isoformat()
     caption = f"{name} on {machine_name()}, {day}, in real time"
