@@ -12,7 +12,7 @@ A step of which little is known by then has no rate and no time left. Displays n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -104,17 +104,21 @@ class StepClock:
             parts.append(f"about {duration(left_s)} left")
         elif elapsed_s >= SHOWN_S:
             parts.append(duration(elapsed_s))
-        found = joined(step.what, parts, share, bar)
-        if width is None or len(found) <= width:
-            return found
-        found = joined(step.what, parts, share, "none")
-        room = max(LEAST_NAME, len(step.what) - max(0, len(found) - width))
-        name = step.what if len(step.what) <= room else f"{step.what[: room - 1]}…"
-        return joined(name, parts, share, "none")[:width]
+        return joined(step.what, parts, share, bar, width)
 
 
-def joined(what: str, parts: list[str], share: float | None, bar: Bar = "blocks") -> str:
-    """A step's name, a bar if its share is known, and what else is known of it."""
+def joined(what: str, parts: Sequence[str], share: float | None, bar: Bar = "blocks", width: int | None = None) -> str:
+    """A step's name, a bar if its share is known, and what else is known of it, as far as it fits `width`."""
+    found = _joined(what, parts, share, bar)
+    if not width or len(found) <= width:
+        return found
+    found = _joined(what, parts, share, "none")
+    room = max(LEAST_NAME, len(what) - max(0, len(found) - width))
+    name = what if len(what) <= room else f"{what[: room - 1]}…"
+    return _joined(name, parts, share, "none")[:width]
+
+
+def _joined(what: str, parts: Sequence[str], share: float | None, bar: Bar) -> str:
     if share is not None and bar != "none":
         return f"{what} {bar_text(share, bar)} {', '.join(parts)}".rstrip()
     return f"{what}: {', '.join(parts)}" if share is not None else ", ".join((what, *parts))

@@ -85,7 +85,7 @@ def why_not(found: Forecast) -> str:
     return f"it needs {size_text(found.ram_bytes)} and {size_text(found.available_bytes)} are available"
 
 
-def pull_line(status: PullStatus) -> str:
+def pull_line(status: PullStatus, width: int | None = None) -> str:
     """Progress of a pull, as all progress is shown; one that is not running says so."""
     is_running = status.state == "running"
     done, total = status.done_bytes, status.total_bytes or 0
@@ -93,7 +93,7 @@ def pull_line(status: PullStatus) -> str:
     parts += [amount_text(done, total, "bytes")] if done or total else []
     parts += [rate_text(status.bytes_per_s, "bytes")] if status.bytes_per_s and is_running else []
     parts += [] if status.eta_s is None else [f"about {duration(status.eta_s)} left"]
-    return joined(one_line(status.source), parts, min(1.0, done / total) if total else None)
+    return joined(one_line(status.source), parts, min(1.0, done / total) if total else None, width=width)
 
 
 def _reads_line(projector: OwnProjector) -> str:

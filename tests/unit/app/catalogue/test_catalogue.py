@@ -145,6 +145,8 @@ def test_words() -> None:
     assert rate_word(Forecast(1, True, 1, 2, decode_tok_s=7.25, measured=MeasuredSpeeds(decode_tok_s=90.0))) == "90"
     line = pull_line(PullStatus("hf:a/b", "running", 2_000_000, 10_000_000, 1e6))
     assert line == "hf:a/b ██░░░░░░░░░░ 2.0 MB of 10.0 MB, 1.0 MB/s, about 8 s left"
+    line = pull_line(PullStatus("hf:somebody/a-model-GGUF", "running", 2_000_000, 10_000_000, 1e6), 57)
+    assert line == "hf:somebody…: 2.0 MB of 10.0 MB, 1.0 MB/s, about 8 s left"
     assert pull_line(PullStatus("hf:a/b", "running")) == "hf:a/b, asking"
     assert pull_line(PullStatus("hf:a/b", "paused", 5_000_000, 10_000_000)) == (
         "hf:a/b ██████░░░░░░ paused, 5.0 MB of 10.0 MB"
