@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 import edgeinfer
 from edgeinfer.app.bench.report import BenchOrigin
 from edgeinfer.app.bench.request import BenchExecutor
-from edgeinfer.app.command_line.written import written_command
+from edgeinfer.app.written_command import written_command
 
 
 def origin_of(executors: Iterable[BenchExecutor], arguments: list[str] | None = None) -> BenchOrigin:

@@ -165,9 +165,9 @@ def report_lines(record: Record, model: BenchModel) -> Iterator[str]:
     if record.ratios:
         yield ""
         yield from aligned([("faster", "by", "(least to most)", "in"), *(_ratio_cells(one) for one in record.ratios)])
-    if memory := peak_memory(record.samples):
+    if held := peak_memory(record.samples):
         yield ""
-        cells = [(name, "its process", f"{most / 1e6:.0f}") for name, most in memory.items()]
+        cells = [(name, "its process", f"{most / 1e6:.0f}") for name, most in held.items()]
         yield from aligned([("most memory", "of", "MB"), *cells])
     for ops in record.ops:
         yield ""

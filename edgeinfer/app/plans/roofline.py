@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.app.plans.planning import VERIFIED, Planned
-from edgeinfer.app.readings.passes import best_madds_s, pass_work
+from edgeinfer.scheduling.cost.intensity import best_madds_s, mean_pass_work
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
@@ -64,17 +64,18 @@ def planned_points(work: ModelWork, planned: Planned, speeds: MeasuredSpeeds, kv
     if planned.n_sequences != 1:
         return ()
     n_passes, n_prompt = len(planned.prefill), planned.n_prompt
-    madds, n_bytes = pass_work(work, n_prompt / n_passes, n_prompt / 2, 1 / n_passes, kv)
+    n_tokens = n_prompt / n_passes
+    madds, n_bytes = mean_pass_work(work, n_tokens, (n_prompt - n_tokens) / 2, 1 / n_passes, kv)
     prefill_s = sum(step.seconds for step in planned.prefill)
     found = [PlannedPoint("prompt", madds / n_bytes, madds * n_passes / prefill_s)] if n_bytes else []
-    for name, n_tokens, seconds in (
+    for name, n_verified, seconds in (
         ("one token", 1, planned.decode.seconds),
         (f"{VERIFIED} drafted tokens", VERIFIED, planned.verify.seconds),
     ):
-        madds, n_bytes = pass_work(work, n_tokens, n_prompt, n_tokens, kv)
+        madds, n_bytes = mean_pass_work(work, n_verified, n_prompt, n_verified, kv)
         if n_bytes:
             found.append(PlannedPoint(name, madds / n_bytes, madds / seconds))
-            if n_tokens == 1 and speeds.plain_tok_s:
+            if n_verified == 1 and speeds.plain_tok_s:
                 measured = madds * speeds.plain_tok_s
                 found.append(PlannedPoint("one token, measured", madds / n_bytes, measured, is_measured=True))
     return tuple(found)

@@ -80,8 +80,8 @@ def show_plan(name: str, plans: ModelPlans, speeds: MeasuredSpeeds, how: PlanOut
 
 def _draw(name: str, plans: ModelPlans, speeds: MeasuredSpeeds, how: PlanOutput, path: Path) -> None:
     from edgeinfer.app.charts.page import write_chart
-    from edgeinfer.app.command_line.written import written_command
     from edgeinfer.app.plans.chart import plan_page
+    from edgeinfer.app.written_command import written_command
 
     write_chart(plan_page(name, plans.facts, plans.planned, plans.fit, speeds, how.kv, written_command()), path)
     echo(f"wrote {path}", err=True)

@@ -13,7 +13,7 @@ from edgeinfer.app.bench.chart import bench_page, executor_name
 from edgeinfer.app.bench.kept import kept_bench, read_bench
 from edgeinfer.app.bench.origin import origin_of
 from edgeinfer.app.bench.request import BenchExecutor
-from edgeinfer.app.command_line.written import written_command
+from edgeinfer.app.written_command import written_command
 from edgeinfer.errors import BadSetting, EdgeInferError
 from tests.unit.app.charts.drawn import inside, rects, texts
 
