@@ -3,7 +3,7 @@
 In: frames, each with its moment and its rows of styled runs. Out: the text of an SVG file, animated by CSS alone,
 without scripts and with fonts of the system. Every distinct content of a row is a group with the moments at which it is
 visible, so that a file grows with what changes and not with the number of frames. Where nothing moves (programs without
-animations, readers who want none) the last frame is shown.
+animations, readers who want none) one frame is shown, the still.
 """
 
 from __future__ import annotations
@@ -66,8 +66,10 @@ def spans_of(frames: Sequence[TerminalFrame], ends_s: float) -> list[Span]:
     return found
 
 
-def moving_svg(frames: Sequence[TerminalFrame], ends_s: float, ground: str, title: str, caption: str) -> str:
-    """The picture: it runs from the first frame, at 0 s, to `ends_s`, again and again."""
+def moving_svg(
+    frames: Sequence[TerminalFrame], ends_s: float, still_s: float, ground: str, title: str, caption: str
+) -> str:
+    """The picture: it runs from the first frame, at 0 s, to `ends_s`, again and again; `still_s`: of the still."""
     n_columns = max(sum(run.n_cells for run in row) for row in frames[0].rows)
     width = n_columns * CELL_WIDTH + 2 * SIDE
     height = TOP + len(frames[0].rows) * CELL_HEIGHT + BOTTOM
@@ -80,8 +82,8 @@ def moving_svg(frames: Sequence[TerminalFrame], ends_s: float, ground: str, titl
     groups, rules = [], [f".{name}{{fill:{colour}}}" for colour, name in names.items()]
     for number, ((place, row), spans) in enumerate(drawn.items()):
         is_always = len(spans) == 1 and spans[0].began_s <= 0 and spans[0].ended_s >= ends_s
-        is_last = spans[-1].ended_s >= ends_s
-        name = "" if is_always else f' class="r{"" if is_last else " h"}" style="animation-name:k{number}"'
+        is_still = any(span.began_s <= still_s < span.ended_s for span in spans)
+        name = "" if is_always else f' class="r{"" if is_still else " h"}" style="animation-name:k{number}"'
         rules += [] if is_always else [_keyframes(number, spans, ends_s)]
         groups.append(f"<g{name}>{''.join(_shapes(place, row, ground, names))}</g>")
     size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'

@@ -106,8 +106,8 @@ def _blended(one: str, other: str, share: float) -> str:
     return "#" + "".join(f"{part:02x}" for part in parts)
 
 
-async def record(model: str) -> tuple[list[TerminalFrame], float]:
-    """Lead the conversation; returns the frames, and how long it took."""
+async def record(model: str) -> tuple[list[TerminalFrame], float, float]:
+    """Lead the conversation; returns the frames, how long it took, and when the last answer was there."""
     overrides = {"model": model, "theme": "textual-dark", "temp": 0.0, "max_tokens": 160, "device": "cpu"}
     with opened(overrides) as app:
         async with app.run_test(size=SIZE) as pilot:
@@ -122,12 +122,13 @@ async def record(model: str) -> tuple[list[TerminalFrame], float]:
                     await asyncio.sleep(READ_S / 2)
                     await say(app, pilot, question, KEY_S)
                     await asyncio.sleep(READ_S)
+                still_s = recorder.now_s
                 await pilot.press("f3")
                 await asyncio.sleep(LOOK_S)
             finally:
                 watching.cancel()
             recorder.look()
-            return recorder.frames, recorder.now_s
+            return recorder.frames, recorder.now_s, still_s
 
 
 async def say(app: ChatApp, pilot: Pilot[int], text: str, key_s: float) -> None:
@@ -171,11 +172,11 @@ def main() -> int:
     model = given if given.is_file() else ModelStore().find(options.model or STARTER_NAME).path
     with own_home(model.resolve()) as name:
         ProfileStore().save(measured_profile(short=True, formats=(quant_name(file_header(model)) or "Q4_0",)))
-        frames, ends_s = asyncio.run(record(name))
+        frames, ends_s, still_s = asyncio.run(record(name))
     day = datetime.now().astimezone().date().isoformat()
     caption = f"{name} on {machine_name()}, {day}, in real time"
     ground = max((run.ground for row in frames[0].rows for run in row), key=[*_grounds(frames[0])].count)
-    svg = moving_svg(frames, ends_s, ground, "edgeinfer chat", caption)
+    svg = moving_svg(frames, ends_s, still_s, ground, "edgeinfer chat", caption)
     size = len(svg.encode())
     if size > MOST_BYTES:
         sys.exit(f"error: {size:,} bytes, {MOST_BYTES:,} allowed: ask for shorter answers")

@@ -27,7 +27,7 @@ def frame(began_s: float, *texts: str) -> TerminalFrame:
 
 
 FRAMES = (frame(0, "title", ""), frame(1, "title", "Hi"), frame(2.5, "title", "Hi there"), frame(4, "title", "Hi"))
-ENDS_S = 8.0
+ENDS_S, STILL_S = 8.0, 3.0
 
 
 def visible(svg: str, moment_s: float) -> list[str]:
@@ -54,12 +54,12 @@ def visible(svg: str, moment_s: float) -> list[str]:
     ],
 )
 def test_at_each_moment_its_frame_is_shown(moment_s: float, shown: list[str]) -> None:
-    svg = moving_svg(FRAMES, ENDS_S, GROUND, "t", "c")
+    svg = moving_svg(FRAMES, ENDS_S, STILL_S, GROUND, "t", "c")
     assert visible(svg, moment_s) == shown
 
 
 def test_what_comes_twice_is_drawn_once_and_what_stays_is_not_animated() -> None:
-    svg = moving_svg(FRAMES, ENDS_S, GROUND, "t", "c")
+    svg = moving_svg(FRAMES, ENDS_S, STILL_S, GROUND, "t", "c")
     assert svg.count(">Hi</text>") == 1
     assert svg.count(">title</text>") == 1
     assert svg.count("@keyframes") == 2
@@ -67,17 +67,17 @@ def test_what_comes_twice_is_drawn_once_and_what_stays_is_not_animated() -> None
     assert [(span.began_s, span.ended_s) for span in spans if span.place == 1] == [(0, 1), (1, 2.5), (2.5, 4), (4, 8)]
 
 
-def test_without_animation_the_last_frame_is_shown() -> None:
-    svg = moving_svg(FRAMES, ENDS_S, GROUND, "t", "c")
+def test_without_animation_the_still_is_shown() -> None:
+    svg = moving_svg(FRAMES, ENDS_S, STILL_S, GROUND, "t", "c")
     hidden = re.findall(r'<g class="r h"[^>]*>(.*?)</g>', svg)
     assert len(hidden) == 1
-    assert "Hi there" in hidden[0]
+    assert ">Hi</text>" in hidden[0]
     assert "prefers-reduced-motion" in svg
 
 
 def test_texts_are_as_wide_as_their_cells_and_ask_for_no_font() -> None:
     wide = (Run("  日本 <&", 9, INK, "#ff0000", is_bold=True),)
-    svg = moving_svg((TerminalFrame(0, (wide,)),), 1.0, GROUND, "<t>", "&")
+    svg = moving_svg((TerminalFrame(0, (wide,)),), 1.0, 0.0, GROUND, "<t>", "&")
     (text,) = [each for each in ElementTree.fromstring(svg).iter(f"{SVG}text") if each.get("textLength")]
     assert text.text == "日本 <&"
     assert float(text.get("textLength", "0")) == pytest.approx(7 * 8.4, abs=0.1)
