@@ -20,6 +20,8 @@ READING_SOUND = "reading sound"
 READING_MEDIA = (READING_IMAGES, READING_SOUND)
 COMPILING = "compiling for this CPU, once"
 """Reported while compiling kernels that no earlier run left in the cache."""
+DETAIL = " · "
+"""Between a step's name and what changes while it lasts: "measuring · decode, run 3 of 5" goes on with run 4."""
 START_UNITS = 8
 """Starting the compiler takes as long as compiling this many kernels."""
 UNIT_S = 0.7
@@ -41,16 +43,18 @@ def share_done(what: str, done: int, total: int, elapsed_s: float) -> float | No
     return min(1.0, (started + done) / (START_UNITS + total))
 
 
-def seconds_left(what: str, done: int, total: int, elapsed_s: float) -> float | None:
-    """Seconds until a step is done; None while its speed is unknown."""
+def seconds_left(what: str, done: int, total: int, elapsed_s: float, first: int = 0) -> float | None:
+    """Seconds until a step is done; None while its speed is unknown. `first`: what was done when it began."""
     if total <= 0:
         return None
     if what.startswith(COMPILING) and not done:
         return max((START_UNITS + total) * UNIT_S - elapsed_s, total * UNIT_S)
-    share = share_done(what, done, total, elapsed_s)
-    if not done or not share or elapsed_s < LEAST_S:
+    if done <= first or elapsed_s < LEAST_S:
         return None
-    return elapsed_s * (1 - share) / share
+    if what.startswith(COMPILING):
+        share = share_done(what, done, total, elapsed_s) or 1.0
+        return elapsed_s * (1 - share) / share
+    return elapsed_s * max(0, total - done) / (done - first)
 
 
 def no_progress(what: str, done: int, total: int) -> None:

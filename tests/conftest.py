@@ -199,6 +199,12 @@ def no_lm_studio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgeinfer.models.elsewhere.lm_studio.POINTER", "no such file")
 
 
+@pytest.fixture(autouse=True)
+def no_lines_of_slow_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command prints on stderr does not depend on how long it takes here."""
+    monkeypatch.setattr("edgeinfer.app.progress.FIRST_LINE_S", 600.0)
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty EDGEINFER_HOME, no EDGEINFER_ variables of the user, and a machine neither hot nor unplugged."""

@@ -34,7 +34,7 @@ def unchanging(quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is looked at once: its load and free memory do not change from one command to the next."""
     monkeypatch.setenv("EDGEINFER_SIMD", "mmx")
     found = examine(this_machine())
-    monkeypatch.setattr(doctor_package, "examine", lambda machine: found)
+    monkeypatch.setattr(doctor_package, "examine", lambda machine, progress: found)
 
 
 def run(*arguments: str) -> Result:

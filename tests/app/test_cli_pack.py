@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.app import progress
 from edgeinfer.app.cli import main
 from edgeinfer.offload.bundle_file import bundles_folder, part_path
 from tests.conftest import write_tiny_llama
@@ -51,9 +52,11 @@ def damage(path: Path, offset: int) -> None:
 
 
 def test_packing_checking_repairing_removing(
-    home: Path, stored_model: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, stored_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, err = run(capsys, "pack", "tiny", "--json")
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "FIRST_LINE_S", 0.0)
+        code, out, err = run(capsys, "pack", "tiny", "--json")
     path = the_file(home)
     packed = json.loads(out)
     assert (code, packed["state"], packed["model"], packed["path"]) == (0, "packed", "tiny", str(path))

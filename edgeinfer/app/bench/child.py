@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from dataclasses import replace
 
+from edgeinfer.app.answer_record import peak_rss_bytes
 from edgeinfer.app.bench.subject import BenchJob, BenchOpening, BenchReply, BenchSubject
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.ipc.channel import Channel
@@ -57,7 +59,7 @@ def _serve(channel: Channel, subject: BenchSubject) -> None:
     while True:
         job = channel.receive(BenchJob)
         try:
-            reply = subject.run(job)
+            reply = replace(subject.run(job), peak_rss_bytes=peak_rss_bytes())
         except Exception as reason:
             reply = BenchReply(problem=_in_words(reason))
         channel.send(reply)

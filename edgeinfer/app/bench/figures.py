@@ -195,3 +195,13 @@ def verify_cost(found: Sequence[BenchRow], first: str) -> dict[int, float]:
     """T(k) / T(1) of `first` at the first depth that was measured."""
     measured = [row for row in found if row.executor == first and row.cost is not None]
     return {row.n: row.cost for row in measured if row.cost is not None and row.depth == measured[0].depth}
+
+
+def peak_memory(samples: Iterable[Sample]) -> dict[str, int]:
+    """The most memory that each executor's process held, in bytes, over all of its runs; without those not known."""
+    most: dict[str, int] = {}
+    for sample in samples:
+        held = sample.reply.peak_rss_bytes
+        if held is not None:
+            most[sample.executor] = max(held, most.get(sample.executor, 0))
+    return most

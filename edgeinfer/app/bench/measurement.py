@@ -22,7 +22,7 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
 from edgeinfer.scheduling.machine.topology import usable_cores
-from edgeinfer.steps import Progress
+from edgeinfer.steps import DETAIL, Progress
 
 PROFILED_TESTS = ("prefill", "decode")
 
@@ -83,13 +83,15 @@ def measure(
         names = [executor.name for executor in others]
         found = _Findings(first.name, traffic, machine.memory)
         drafting: DraftFigures | None = None
+        led = [case for case in todo if case.test == "chat" and not names and conditions.spec != "off"]
+        announcer = _Announcer([case for case in todo if case not in led], len(names), progress)
         for case in todo:
-            if case.test == "chat" and not names and conditions.spec != "off":
+            if case in led:
                 drafting = _drafting(case, runners[first.name].run, progress)
                 rounds.last_idle = idle_share()
                 continue
             asked = [] if case.cold else names
-            found.add(case, rounds.measure(case, first.name, asked, _announcer(case, progress)), asked)
+            found.add(case, rounds.measure(case, first.name, asked, announcer.before(case)), asked)
         idle_after = rounds.last_idle
         for name in names:
             runners[name].close()
@@ -139,13 +141,29 @@ class _Findings:
         self.ratios += figures.ratios(measured, case, self.first, others)
 
 
-def _announcer(case: Case, progress: Progress) -> Callable[[str, int], None]:
-    """Reports which executor runs next, in words for people."""
+class _Announcer:
+    """Tells which executor runs next, in words for people, and how many of all runs are over."""
 
-    def announce(name: str, number: int) -> None:
-        progress(f"{case.title}: {name}, " + (f"run {number} of {case.runs}" if number else "getting ready"), 0, 0)
+    def __init__(self, todo: Sequence[Case], n_others: int, progress: Progress) -> None:
+        self._progress = progress
+        self._n_done = 0
+        self._total = sum(_n_runs(case, n_others) for case in todo)
 
-    return announce
+    def before(self, case: Case) -> Callable[[str, int], None]:
+        """For the runs of a case."""
+
+        def announce(name: str, number: int) -> None:
+            which = f"run {number} of {case.runs}" if number else "getting ready"
+            self._progress(f"measuring{DETAIL}{case.title}: {name}, {which}", self._n_done, self._total)
+            self._n_done = min(self._n_done + 1, self._total)
+
+        return announce
+
+
+def _n_runs(case: Case, n_others: int) -> int:
+    """Runs of a case, warm-ups included: each other executor takes turns with the first."""
+    others = 0 if case.cold else n_others
+    return 1 + others + case.runs * max(1, 2 * others)
 
 
 def _traffic(executors: Sequence[BenchExecutor], conditions: Conditions) -> dict[str, TrafficBench]:

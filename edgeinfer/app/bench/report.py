@@ -6,11 +6,11 @@ and some more (keys may be added, never renamed; numbers that were not measured 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from edgeinfer.app.bench.draft_figures import NONE, aligned, draft_json, draft_lines
-from edgeinfer.app.bench.figures import BenchRow, Ratio, Spread
+from edgeinfer.app.bench.figures import BenchRow, Ratio, Spread, peak_memory
 from edgeinfer.app.bench.machine import BenchMachine
 from edgeinfer.app.bench.measurement import Ops, Record
 from edgeinfer.app.bench.rounds import Sample, rates
@@ -36,9 +36,21 @@ class BenchModel:
     prefill_budget: int | None = None
 
 
-def report_json(record: Record, model: BenchModel) -> Json:
+@dataclass(frozen=True, slots=True)
+class BenchOrigin:
+    """How a benchmark came about: the command line, the day (2026-11-29), and versions by package."""
+
+    command: str
+    date: str
+    versions: Mapping[str, str]
+
+
+def report_json(record: Record, model: BenchModel, origin: BenchOrigin) -> Json:
     """The whole record as a dict."""
     return {
+        "command": origin.command,
+        "date": origin.date,
+        "versions": dict(origin.versions),
         "machine": _machine(record.machine),
         "model": asdict(model),
         "threads": record.threads,
@@ -47,6 +59,7 @@ def report_json(record: Record, model: BenchModel) -> Json:
         "rows": [_row(row) for row in record.rows],
         "ratios": [_ratio(ratio) for ratio in record.ratios],
         "verify_cost": {str(n): cost for n, cost in record.verify_cost.items()},
+        "memory": [{"executor": name, "peak_rss_bytes": most} for name, most in peak_memory(record.samples).items()],
         "drafting": None if record.drafting is None else draft_json(record.drafting),
         "ops": [_ops(ops, record.threads) for ops in record.ops],
         "runs": [_run(sample) for sample in record.samples],
@@ -152,6 +165,10 @@ def report_lines(record: Record, model: BenchModel) -> Iterator[str]:
     if record.ratios:
         yield ""
         yield from aligned([("faster", "by", "(least to most)", "in"), *(_ratio_cells(one) for one in record.ratios)])
+    if held := peak_memory(record.samples):
+        yield ""
+        cells = [(name, "its process", f"{most / 1e6:.0f}") for name, most in held.items()]
+        yield from aligned([("most memory", "of", "MB"), *cells])
     for ops in record.ops:
         yield ""
         yield from _ops_lines(ops, record.threads)

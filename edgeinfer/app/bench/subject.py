@@ -157,6 +157,8 @@ class BenchReply:
     """Of a pass of `ops`, outside of compiled code."""
     clock_hz: float | None = None
     """Of the core that ran this process, right after the ops."""
+    peak_rss_bytes: int | None = None
+    """The most memory that the engine's process has held so far; None where the system does not tell."""
 
 
 VERIFY_REPEATS = 3

@@ -10,6 +10,7 @@ from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.own_projector import OwnProjector
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.plain_text import harmless
+from edgeinfer.app.step_clock import amount_text, duration, joined, rate_text
 from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.text_values import size_text
 
@@ -84,26 +85,15 @@ def why_not(found: Forecast) -> str:
     return f"it needs {size_text(found.ram_bytes)} and {size_text(found.available_bytes)} are available"
 
 
-def pull_line(status: PullStatus) -> str:
-    """Progress of a pull."""
-    whole = "" if status.total_bytes is None else f" of {size_text(status.total_bytes)}"
-    is_asking = status.state == "running" and not status.total_bytes
-    parts = ["asking" if is_asking else str(status.state)]
-    if status.done_bytes or status.total_bytes:
-        parts.append(f"{size_text(status.done_bytes)}{whole}")
-    if status.bytes_per_s and status.state == "running":
-        parts.append(f"{size_text(int(status.bytes_per_s))}/s")
-    if status.eta_s is not None:
-        parts.append(f"{duration(status.eta_s)} left")
-    return f"{', '.join(parts)}: {one_line(status.source)}"
-
-
-def duration(seconds: float) -> str:
-    """Format seconds: 40 s, 12 min, 3 h 20 min."""
-    minutes = int(seconds) // 60
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+def pull_line(status: PullStatus, width: int | None = None) -> str:
+    """Progress of a pull, as all progress is shown; one that is not running says so."""
+    is_running = status.state == "running"
+    done, total = status.done_bytes, status.total_bytes or 0
+    parts = [] if is_running and total else ["asking" if is_running else str(status.state)]
+    parts += [amount_text(done, total, "bytes")] if done or total else []
+    parts += [rate_text(status.bytes_per_s, "bytes")] if status.bytes_per_s and is_running else []
+    parts += [] if status.eta_s is None else [f"about {duration(status.eta_s)} left"]
+    return joined(one_line(status.source), parts, min(1.0, done / total) if total else None, width=width)
 
 
 def _reads_line(projector: OwnProjector) -> str:

@@ -19,6 +19,7 @@ import typer
 from edgeinfer.app.command_line.misuse import Misuse
 from edgeinfer.app.plain_text import counted
 from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.steps import DETAIL
 
 if TYPE_CHECKING:
     from edgeinfer.app.progress import ProgressLine
@@ -189,7 +190,7 @@ def write_all(several: Several, progress: ProgressLine) -> bool:
                 continue  # counting takes longer than a piece of text
             n_answers = len(several.answers)
             n_over = sum(answer.stats is not None for answer in several.answers)
-            progress(f"writing {n_answers} answers, {counted(several.n_generated, 'token')}", n_over, n_answers)
+            progress(f"writing {n_answers} answers{DETAIL}{counted(several.n_generated, 'token')}", n_over, n_answers)
             next_s = time.monotonic() + TOLD_S
     progress.clear()
     return interrupted.is_set()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 PARALLEL = 8
+ANSWERING = "answering prompts"
 NOT_FOR_BATCHES = ("isolate",)
 """Settings that say nothing to a batch, whose passes cannot be isolated."""
 PromptFile = Annotated[
@@ -181,14 +182,15 @@ def _write_cluster(answers: ClusterAnswers, n_entries: int, target: TextIO) -> t
 
     n_done = n_failed = n_tokens = n_told = 0
     with ProgressLine() as progress:
+        progress(ANSWERING, 0, n_entries)
         for line in answers:
-            progress.clear()
+            progress.make_way()
             write_line(target, line)
             print_notices(tuple(answers.counts.notes[n_told:]))
             n_told = len(answers.counts.notes)
             n_done, n_failed = n_done + 1, n_failed + ("error" in line)
             n_tokens += int(str(line.get("n_generated", 0)))
-            progress("answered", n_done, n_entries)
+            progress(ANSWERING, n_done, n_entries)
     return n_failed, n_tokens
 
 
@@ -202,14 +204,15 @@ def _write_all(
 
     n_done = n_failed = 0
     with ProgressLine() as progress:
+        progress(ANSWERING, 0, len(entries))
         for answer in stream:
             line = record(entries[answer.number], answer, approx)
-            progress.clear()
+            progress.make_way()
             if is_kept(line, out):
                 write_line(target, line)
             print_notices(() if answer.stats is None else answer.stats.notices)
             n_done, n_failed = n_done + 1, n_failed + (answer.error is not None)
-            progress("answered", n_done, len(entries))
+            progress(ANSWERING, n_done, len(entries))
     return n_failed
 
 

@@ -15,6 +15,8 @@ from edgeinfer.app.plain_text import echo
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from edgeinfer.app.bench.report import BenchModel
     from edgeinfer.app.bench.request import BenchExecutor, BenchRequest
     from edgeinfer.app.bench.subject import Conditions
@@ -54,6 +56,14 @@ class BenchFlags:
         Path | None,
         typer.Option("--questions", metavar="FILE", help='For chat: one {"category": "…", "turns": ["…"]} per line.'),
     ] = None
+    chart: Annotated[
+        Path | None,
+        typer.Option("--chart", metavar="FILE.svg", help="Draw the figures: speed, cost of passes, memory."),
+    ] = None
+    kept: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE.json", help="With --chart: draw what --json printed; measure nothing."),
+    ] = None
     temp: Annotated[
         float,
         typer.Option(
@@ -74,10 +84,16 @@ def bench(given: Given, flags: BenchFlags, as_json: Json = False) -> None:
     on a busy machine is repeated, then flagged. Chat alone compares answers with drafts and without.
     """
     from edgeinfer.app.bench.measurement import measure
+    from edgeinfer.app.bench.origin import origin_of
     from edgeinfer.app.bench.report import report_json, report_lines
     from edgeinfer.app.progress import ProgressLine
     from edgeinfer.settings import load_settings
 
+    with flags_read():
+        _check_chart(flags)
+    if flags.kept is not None:
+        _draw_kept(flags)
+        return
     settings = load_settings(given)
     with flags_read():
         request = _request(flags)
@@ -85,14 +101,49 @@ def bench(given: Given, flags: BenchFlags, as_json: Json = False) -> None:
     conditions, facts = _conditions(settings, request, first, flags.temp)
     with ProgressLine() as progress:
         record = measure(request, first, others, conditions, progress)
+    result = report_json(record, facts, origin_of((first, *others)))
     if as_json:
-        echo(json.dumps(report_json(record, facts), ensure_ascii=False))
+        echo(json.dumps(result, ensure_ascii=False))
     else:
         for line in report_lines(record, facts):
             echo(line)
     if record.drafting is None and not any(sample.executor == first.name for sample in record.samples):
         problems = [row.problem for row in record.rows if row.executor == first.name and row.problem is not None]
         raise EdgeInferError(f"{first.name} could not be measured: {problems[0]}")
+    if flags.chart is not None:
+        _draw(result, flags.chart)
+
+
+def _check_chart(flags: BenchFlags) -> None:
+    """Raises BadSetting for a chart that could not be written, before anything is measured."""
+    from edgeinfer.app.charts.page import check_chart
+
+    if flags.chart is not None:
+        check_chart(flags.chart)
+    elif flags.kept is not None:
+        raise BadSetting(f"--from {flags.kept} draws kept figures: say into which file with --chart FILE.svg")
+
+
+def _draw_kept(flags: BenchFlags) -> None:
+    """Draw what was kept in a file. Raises BadSetting."""
+    from edgeinfer.app.bench.chart import bench_page
+    from edgeinfer.app.bench.kept import read_bench
+    from edgeinfer.app.charts.page import write_chart
+
+    assert flags.chart is not None
+    assert flags.kept is not None
+    write_chart(bench_page(read_bench(flags.kept)), flags.chart)
+    echo(f"wrote {flags.chart}", err=True)
+
+
+def _draw(result: Mapping[str, object], path: Path) -> None:
+    """Draw what was measured, from the same JSON that is printed and kept. Raises BadSetting."""
+    from edgeinfer.app.bench.chart import bench_page
+    from edgeinfer.app.bench.kept import kept_bench
+    from edgeinfer.app.charts.page import write_chart
+
+    write_chart(bench_page(kept_bench(json.loads(json.dumps(result)))), path)
+    echo(f"wrote {path}", err=True)
 
 
 def _request(flags: BenchFlags) -> BenchRequest:

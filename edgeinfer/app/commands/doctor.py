@@ -24,9 +24,11 @@ def doctor(
     """
     from edgeinfer.app.doctor import doctor_record, examine, finding_lines
     from edgeinfer.app.doctor.machine import this_machine
+    from edgeinfer.app.progress import ProgressLine
 
-    machine = this_machine()
-    findings = examine(machine)
+    with ProgressLine() as progress:
+        machine = this_machine()
+        findings = examine(machine, progress)
     if as_json:
         echo(json.dumps(doctor_record(machine, findings), ensure_ascii=False))
     else:

@@ -101,7 +101,7 @@ def _print(mapped: Mapped, number: int, progress: ProgressLine, *, as_json: bool
     stream, error = mapped.stream(number), mapped.errors.get(number)
     if stream is None and error is None and mapped.items[number].strip():
         return
-    progress.clear()
+    progress.make_way()
     if error is not None:
         print_notices((f"line {number + 1} has no answer: {error}",))
     if as_json:

@@ -113,13 +113,16 @@ def _recommend(wanted: str, *, all_known: bool, as_json: bool) -> None:
     from edgeinfer.app.catalogue.forecast import QUICKLY_MEASURED
     from edgeinfer.app.catalogue.recommendation import judged
     from edgeinfer.app.plans.measured import kept_or_quick_profile
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.engine.kv.limits import memory_for_model
     from edgeinfer.models.known_models import TASKS
 
     task = next((each for each in TASKS if each == wanted), None)
     if task is None:
         raise BadSetting(f"--task cannot be {wanted!r}; choose from {', '.join(TASKS)}")
-    available, profile = memory_for_model(), kept_or_quick_profile()
+    with ProgressLine() as progress:
+        progress("looking at this machine", 0, 0)
+        available, profile = memory_for_model(), kept_or_quick_profile()
     found = [each for each in judged(task, available, profile) if all_known or each.is_fast]
     note = QUICKLY_MEASURED if profile.assumptions else ""
     if others := profile.used_by_others:

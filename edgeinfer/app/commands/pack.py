@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +16,7 @@ from edgeinfer.errors import BadSetting, PackFailed
 from edgeinfer.text_values import user_path
 
 if TYPE_CHECKING:
-    from edgeinfer.app.progress import PullProgress
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.backends.offload import BundlePacking
     from edgeinfer.models.load import Model
 
@@ -135,7 +134,7 @@ def _verify(packing: BundlePacking, name: str, *, as_json: bool) -> None:
 
 def _pack_in_order(packing: BundlePacking, name: str, model: Model, text: Path, *, as_json: bool) -> None:
     """Pack the neurons in the order that a text shows to be good."""
-    from edgeinfer.app.progress import ProgressLine, PullProgress
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.engine.offload.record_plans import record_plans
     from edgeinfer.engine.offload.weight_placement import cpu_offload
     from edgeinfer.text_values import size_text
@@ -145,8 +144,7 @@ def _pack_in_order(packing: BundlePacking, name: str, model: Model, text: Path, 
         raise BadSetting("--calibrate is for layers read by neurons, which this edgeinfer does not do; leave it out")
     with ProgressLine() as progress:
         found = plans.calibrate(model, name, _text(text), progress)
-    with PullProgress(f"packing {name}") as bar:
-        done = packing.pack_with(records.table(found.orders), _Bytes(bar, packing.data_bytes))
+        done = packing.pack_with(records.table(found.orders), _Bytes(progress, name, packing.data_bytes))
     if as_json:
         record = {"model": name, "path": str(done.path), "state": done.state, "size_bytes": done.nbytes}
         judged = {"reads": found.reads, "reads_by_number": found.reads_by_number}
@@ -168,11 +166,11 @@ def _text(path: Path) -> str:
 
 
 def _pack(packing: BundlePacking, name: str, *, repair: bool, as_json: bool) -> None:
-    from edgeinfer.app.progress import PullProgress
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.text_values import size_text
 
-    with PullProgress(f"packing {name}") as bar:
-        progress = _Bytes(bar, packing.data_bytes)
+    with ProgressLine() as line:
+        progress = _Bytes(line, name, packing.data_bytes)
         done = packing.repair(progress) if repair else packing.pack(progress)
     if as_json:
         record = {
@@ -195,19 +193,17 @@ def _pack(packing: BundlePacking, name: str, *, repair: bool, as_json: bool) -> 
 
 
 class _Bytes:
-    """Shows the bundles that are packed as bytes of the file; other steps show nothing."""
+    """Shows the bundles of a model that are packed as bytes of the file, all other steps as they are reported."""
 
-    def __init__(self, bar: PullProgress, nbytes: int) -> None:
-        self._bar, self._nbytes = bar, nbytes
-        self._first: tuple[float, int] | None = None
+    def __init__(self, line: ProgressLine, name: str, nbytes: int) -> None:
+        self._line, self._name, self._nbytes = line, name, nbytes
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        if what != "packing":
-            return
-        done_bytes, now = self._nbytes * done // max(1, total), time.monotonic()
-        began, before = self._first = self._first or (now, done_bytes)
-        rate = (done_bytes - before) / (now - began) if now > began else 0.0
-        self._bar(done_bytes, self._nbytes, rate)
+        if what == "packing":
+            done_bytes = self._nbytes * done // max(1, total)
+            self._line.report(f"packing {self._name}", done_bytes, self._nbytes, unit="bytes")
+        else:
+            self._line(what, done, total)
 
 
 COMMAND = Command(pack)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgeinfer.app.command_line.misuse import flag_bytes, flags_read
 from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
-from edgeinfer.app.plain_text import echo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from edgeinfer.app.plans.fit import Fit
     from edgeinfer.app.plans.images import FoundProjector
     from edgeinfer.app.plans.planning import Planned, PlanRequest
     from edgeinfer.app.plans.record import PlannedModel
-    from edgeinfer.errors import DoesNotFit
+    from edgeinfer.app.plans.shown import ModelPlans, PlanOutput
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.models.store import LocalModel
     from edgeinfer.scheduling.machine.profile import Profile
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print a line for each layer.")]
-SCREEN_LINES = 24
-"""Of a terminal, in which a plan has room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +57,9 @@ class PlanFlags:
             "of several sequences accelerator-only, asymmetric, overlap, apex.",
         ),
     ] = "auto"
+    chart: Annotated[
+        Path | None, typer.Option("--chart", metavar="FILE.svg", help="Draw memory, passes and the roofline.")
+    ] = None
     goal: Annotated[str, typer.Option("--goal", help="latency (of one sequence), throughput (of --batch), quiet.")] = (
         "latency"
     )
@@ -80,14 +79,18 @@ def plan(
 
     Predictions use the profile of this machine (see probe); if there is none, it is measured in a few seconds.
     """
+    from edgeinfer.app.charts.page import check_chart
     from edgeinfer.app.opening.model_choice import choose_file
     from edgeinfer.app.plans.planning import PlanRequest, check_schedule, read_goal
+    from edgeinfer.app.plans.shown import PlanOutput
     from edgeinfer.settings import load_settings
 
     settings, schedule = _of_approximate(load_settings(given), flags.schedule)
     chosen_cores = _cores(settings, flags.machine)
     with flags_read():
         check_schedule(schedule)
+        if flags.chart is not None:
+            check_chart(flags.chart)
         ram_bytes, ram_said = _ram(flags.ram, flags.machine)
         asked = PlanRequest(
             kv=settings.load.kv,
@@ -101,7 +104,7 @@ def plan(
         )
     local = choose_file(settings, "plan", "edgeinfer run --stats answers with it and says how fast")
     settings = replace(settings, load=settings.load.with_adapters(local.adapters))
-    _show(local, settings, flags.machine, asked, _PlanOutput(as_json, verbose, ram_said))
+    _show(local, settings, flags.machine, asked, PlanOutput(as_json, verbose, ram_said, flags.chart, settings.load.kv))
 
 
 def _ram(ram: str | None, machine: str | None) -> tuple[int | None, str | None]:
@@ -137,25 +140,12 @@ def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
     return _on(approximate_on(settings.load.device, approx), settings), "cpu"
 
 
-@dataclass(frozen=True, slots=True)
-class _PlanOutput:
-    """How a plan is printed; `ram`: what a share of memory came to."""
-
-    as_json: bool
-    every_stage: bool
-    ram: str | None
-
-    @property
-    def ram_lines(self) -> list[str]:
-        return [] if self.ram is None else [f"weights   may take {self.ram}"]
-
-
-def _show(local: LocalModel, settings: Settings, machine: str | None, asked: PlanRequest, how: _PlanOutput) -> None:
+def _show(local: LocalModel, settings: Settings, machine: str | None, asked: PlanRequest, how: PlanOutput) -> None:
     """Plan and print. Raises DoesNotFit, after it has said what it knows."""
     from edgeinfer.app.plans.images import found_projector
     from edgeinfer.app.plans.measured import device_found
+    from edgeinfer.app.plans.shown import show_plan
     from edgeinfer.app.plans.streamed import may_be_found
-    from edgeinfer.app.plans.text import model_lines
     from edgeinfer.engine.run.executor import AUTO_DEVICE
     from edgeinfer.errors import DeviceFailed, DeviceUnavailable
     from edgeinfer.models.gguf import GGUFFile
@@ -176,31 +166,7 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Pla
             plans = _plans(local.name, file, projector, settings, machine, asked)
         is_whole = machine is None and plans.here.kept is None
         speeds = _measured(file, settings, plans.here, plans.planned) if is_whole else MeasuredSpeeds()
-    shown, refusal = None if machine else plans.here, plans.refusal
-    if how.as_json:
-        from edgeinfer.app.plans.record import record_of
-
-        record = record_of(plans.facts, shown, plans.planned, speeds, plans.fit)
-        echo(json.dumps(record if refusal is None else {**record, "plan": None, "refused": str(refusal)}))
-    elif refusal is not None:
-        for line in (*model_lines(local.name, plans.facts, shown, plans.fit), *how.ram_lines):
-            echo(line)
-    else:
-        for line in _lines(local.name, plans, shown, speeds, how):
-            echo(line)
-    if refusal is not None:
-        raise refusal
-
-
-@dataclass(frozen=True, slots=True)
-class _Plans:
-    """The model in numbers, what it takes here, the plan (None where nothing is known), and why it cannot be run."""
-
-    facts: PlannedModel
-    here: Plan
-    planned: Planned | None
-    refusal: DoesNotFit | None
-    fit: Fit
+    show_plan(local.name, plans, speeds, how, is_elsewhere=machine is not None)
 
 
 def _plans(
@@ -210,9 +176,10 @@ def _plans(
     settings: Settings,
     machine: str | None,
     asked: PlanRequest,
-) -> _Plans:
+) -> ModelPlans:
     """Plan for this machine or another one."""
     from edgeinfer.app.plans.fit import Fit
+    from edgeinfer.app.plans.shown import ModelPlans
     from edgeinfer.app.plans.streamed import fit_there, held_here, planned_there
     from edgeinfer.engine.kv.limits import memory_for_model
     from edgeinfer.errors import DoesNotFit
@@ -224,12 +191,12 @@ def _plans(
     try:
         if profile is not None:
             planned = planned_there(profile, name, file, facts, asked)
-            return _Plans(facts, here, planned, None, fit_there(whole, planned, asked))
+            return ModelPlans(facts, here, planned, None, fit_there(whole, planned, asked))
         here, asked = held_here(here, name, file, facts, settings, asked)
         fit = Fit(here.need, available, None if here.kept is None else whole)
-        return _Plans(facts, here, _planned(settings.load.device_names, asked, facts, here), None, fit)
+        return ModelPlans(facts, here, _planned(settings.load.device_names, asked, facts, here), None, fit)
     except DoesNotFit as refusal:
-        return _Plans(facts, here, None, refusal, Fit(whole, available, refusal=str(refusal)))
+        return ModelPlans(facts, here, None, refusal, Fit(whole, available, refusal=str(refusal)))
 
 
 def _on(device: str, settings: Settings) -> Settings:
@@ -353,43 +320,6 @@ def _alone(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int,
 
     with ProgressLine() as progress:
         return devices_alone(devices, formats[:FORMATS], cores, progress)
-
-
-def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: MeasuredSpeeds, how: _PlanOutput) -> Iterator[str]:
-    """The plan for people."""
-    from edgeinfer.app.plans.text import (
-        adjustment_line,
-        core_lines,
-        idle_lines,
-        image_lines,
-        machine_lines,
-        model_lines,
-        placement_lines,
-        speed_lines,
-        unpredicted,
-    )
-
-    planned = plans.planned
-    lines = [*model_lines(name, plans.facts, shown, plans.fit, planned), *how.ram_lines]
-    if planned is None:
-        yield from (*lines, *image_lines(plans.facts, plans.fit))
-        yield f"decode    {unpredicted(plans.here, speeds)}"
-        return
-    lines += [*machine_lines(planned.profile), *core_lines(planned), *idle_lines(plans.facts.idle_drafting(planned))]
-    lines += [f"refused   {planned.refused}"] if planned.refused else []
-    lines += [] if shown is None else [adjustment_line(planned.adjustment)]
-    lines += speed_lines(planned, speeds, writes=plans.facts.spec.is_causal)
-    lines += image_lines(plans.facts, plans.fit, planned)
-    yield from lines
-    assumed = [f"  {assumption}" for assumption in planned.profile.assumptions]
-    assumed = ["assumed of this machine:", *assumed] if assumed else []
-    room = SCREEN_LINES - len(lines) - len(assumed)
-    rows = list[str]()
-    if planned.batch is None:
-        rows = placement_lines(plans.facts.work.stages, planned, None if how.every_stage else room)
-    if len(rows) > room and assumed and not how.every_stage:
-        assumed = [f"assumed   {len(planned.profile.assumptions)} figures of this machine: --verbose lists them"]
-    yield from (*rows, *assumed)
 
 
 COMMAND = Command(plan)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.registry import Registry
+from edgeinfer.steps import DETAIL, Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.app.doctor.machine import ExaminedMachine
@@ -64,10 +65,13 @@ class Check(Generic[Facts]):
 CHECKS: Registry[Check[Any]] = Registry(f"{__name__}.checks", "CHECK", "check of doctor")
 
 
-def examine(machine: ExaminedMachine) -> tuple[Finding, ...]:
+def examine(machine: ExaminedMachine, progress: Progress = no_progress) -> tuple[Finding, ...]:
     """The findings of all checks, the worst first."""
     checks = sorted(CHECKS.entries().items(), key=lambda item: (item[1].order, item[0]))
-    findings = [finding for key, check in checks for finding in run_check(key, check, machine)]
+    findings: list[Finding] = []
+    for number, (key, check) in enumerate(checks):
+        progress(f"looking at this machine{DETAIL}{key.replace('_', ' ')}", number, len(checks))
+        findings += run_check(key, check, machine)
     return tuple(sorted(findings, key=lambda finding: STATUSES.index(finding.status)))
 
 

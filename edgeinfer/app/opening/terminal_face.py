@@ -35,11 +35,11 @@ class TerminalFace:
 
     def loading(self) -> AbstractContextManager[Progress]:
         """A progress line on stderr; occasional separate lines if stderr is not a terminal."""
-        return ProgressLine(lines=True)
+        return ProgressLine()
 
     @contextmanager
     def pulling(self, source: str) -> Iterator[PullReport]:
-        """A bar on stderr, or lines if it is not a terminal."""
+        """A line on stderr, or several if it is not a terminal."""
         with ProgressLine() as self._line, PullProgress(source) as self._pull:
             self._line(f"looking up {source}", 0, 0)
             yield self._pulled

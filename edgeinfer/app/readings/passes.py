@@ -12,7 +12,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.readings.records import Phase, Reached, Roofline, StoredReading, Stretch
-from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES, Pass
+from edgeinfer.scheduling.cost.intensity import best_madds_s, mean_pass_work
+from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.machine.profile import CPU
 from edgeinfer.scheduling.placement.placement import all_on
 from edgeinfer.scheduling.placement.step_time import step_time
@@ -104,7 +105,7 @@ def roofline(
     if profile is None:
         return Roofline(reached, note="edgeinfer probe measures the roof")
     footprint = work.weight_bytes
-    return Roofline(reached, _best(work, profile), profile.cpu.read(footprint), note)
+    return Roofline(reached, best_madds_s(work, profile.cpu), profile.cpu.read(footprint), note)
 
 
 def _reached(work: ModelWork, stats: Stats, kv: str, most_tokens: int) -> list[Reached]:
@@ -112,45 +113,18 @@ def _reached(work: ModelWork, stats: Stats, kv: str, most_tokens: int) -> list[R
     n_read = stats.n_prompt - stats.n_cached
     if stats.prefill_tok_s and n_read > 0:
         n_passes = ceil(n_read / most_tokens)
-        madds, n_bytes = pass_work(work, n_read / n_passes, stats.n_cached + n_read / 2, 1.0, kv)
+        n_before = stats.n_cached + (n_read - n_read / n_passes) / 2
+        madds, n_bytes = mean_pass_work(work, n_read / n_passes, n_before, 1 / n_passes, kv)
         found.append(_point("prefill", madds, n_bytes, n_passes * stats.prefill_tok_s / n_read))
     if stats.decode_tok_s and stats.accepted_per_step:
         n_drafted = 0.0
         if stats.draft is not None and stats.draft.n_passes:
             n_drafted = stats.draft.n_proposed / stats.draft.n_passes
         n_tokens, depth = 1 + n_drafted, stats.n_prompt + stats.n_generated / 2
-        madds, n_bytes = pass_work(work, n_tokens, depth, n_tokens, kv)
+        madds, n_bytes = mean_pass_work(work, n_tokens, depth, n_tokens, kv)
         found.append(_point("decode", madds, n_bytes, stats.decode_tok_s / stats.accepted_per_step))
     return [each for each in found if each.bytes_s > 0]
 
 
 def _point(phase: Phase, madds: float, n_bytes: float, passes_s: float) -> Reached:
     return Reached(phase, madds * passes_s, n_bytes * passes_s)
-
-
-def pass_work(work: ModelWork, n_tokens: float, n_cached: float, n_outputs: float, kv: str) -> tuple[float, float]:
-    """Multiply-adds, and bytes of weights and cache, of a mean pass over `n_tokens` with `n_cached` before them."""
-    madds = n_bytes = 0.0
-    for stage in work.stages:
-        n_computed = n_outputs if stage.shape.for_outputs else n_tokens
-        for product in stage.shape.products:
-            madds += product.n_weights * product.share_used * n_computed
-            n_bytes += product.n_bytes * product.share_read(max(1, round(n_computed)))
-        heads = stage.shape.attention
-        if heads is not None:
-            tokens, cached = max(1, round(n_tokens)), round(n_cached)
-            madds += heads.multiply_adds(tokens, cached) * n_tokens / tokens
-            n_bytes += heads.reach(tokens, cached) * heads.kv_bytes_per_token(KV_ELEMENT_BYTES[kv])
-    return madds, n_bytes
-
-
-def _best(work: ModelWork, profile: Profile) -> float | None:
-    """Multiply-adds per second at the best rates of the model's weight formats, weighted by their shares."""
-    seconds = n_weights = 0.0
-    for stage in work.stages:
-        for product in stage.shape.products:
-            if not profile.cpu.products:
-                return None
-            n_weights += product.n_weights
-            seconds += product.n_weights / profile.cpu.product(product.form, product.bytes_per_weight).best
-    return n_weights / seconds if seconds else None

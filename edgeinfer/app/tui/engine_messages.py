@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from textual import message
 
 from edgeinfer.app.sessions.records import Figures, MadeCall, State, ToolRound
+from edgeinfer.app.step_clock import Unit
 from edgeinfer.app.tui.engine import EngineModel, Runs
 from edgeinfer.settings import Settings
 
@@ -96,10 +97,15 @@ Job = OpenModelJob | AnswerJob | BesideJob | Summarise | EnterChat | CloseJob
 
 
 class ModelOpening(message.Message, bubble=False):
-    """Progress of opening a model: the current step, how much is done, and the total (0: unknown)."""
+    """Progress of opening a model: the current step, how much is done, and the total (0: unknown).
 
-    def __init__(self, what: str, done: int, total: int) -> None:
+    `rate`: per second, if it was measured.
+    """
+
+    def __init__(self, what: str, done: int, total: int, *, unit: Unit = "count", rate: float | None = None) -> None:
         super().__init__()
+        self.unit: Unit = unit
+        self.rate = rate
         self.what = what
         self.done = done
         self.total = total

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.scheduler.stats import Stats
 
-MEGABYTE = 1_000_000
 LOOK_S = 0.1
 """Interval for checking whether an opening that waits for the user's answer was cancelled."""
 NO_MODEL = "no model is open, so nothing can answer; /model opens one"
@@ -228,9 +227,8 @@ class EngineWork:
         self._post(ModelOpening(what, done, total))
 
     def _tell_pulling(self, source: str, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
-        total = (total_bytes or 0) // MEGABYTE
-        size = f"{total} MB from " if total else ""
-        self._post(ModelOpening(f"fetching {size}{source}", done_bytes // MEGABYTE, total))
+        done = done_bytes, total_bytes or 0
+        self._post(ModelOpening(f"fetching {source}", *done, unit="bytes", rate=bytes_per_s))
 
     def _ask(self, download: Download) -> None:
         """Ask whether to download a model that the user did not name, and wait. Raises ModelNotFound if refused."""

@@ -5,9 +5,11 @@ In: numbers. Out: text without markup. Knows no widget.
 
 from __future__ import annotations
 
+from edgeinfer.app.step_clock import EMPTY, FULL
+
 UNKNOWN = "–"
-FULL, DRAFTED, EMPTY = "█", "▒", "░"
-"""Glyphs of a bar's cells; three shapes, so that it can be read without colour."""
+DRAFTED = "▒"
+"""Glyph of a bar's cells between FULL and EMPTY; three shapes, so that it can be read without colour."""
 RATE_WIDTH, BYTES_WIDTH = 5, 8
 
 

@@ -16,8 +16,9 @@ from edgeinfer.app.readings.records import (
     Roofline,
     Stretch,
 )
-from edgeinfer.app.tui.widgets.machine_charts import BRAILLE, plan_lines, roofline_lines
+from edgeinfer.app.tui.widgets.machine_charts import plan_lines, roofline_lines
 from edgeinfer.app.tui.widgets.machine_panels import Line, core_lines, draft_lines, energy_lines, memory_lines, plain
+from edgeinfer.app.tui.widgets.roofline_plot import ACROSS, BRAILLE, GUTTER, UP
 from tests.app.tui.machine_source import CORES, DRAFTING, ENERGY, MEMORY, ROOFLINE, STORED, TWO_DEVICES, one_device
 
 
@@ -65,10 +66,16 @@ def _column_and_row(lines: list[str], letter: str) -> tuple[int, int]:
     return next((text.index(letter), row) for row, text in enumerate(lines) if letter in text)
 
 
-def test_the_roof_rises_and_then_is_level_with_both_phases_below_it() -> None:
-    lines = plain(roofline_lines(ROOFLINE, 40, 12))
-    plot, words = lines[:-3], lines[-3:]
-    tops = [min(row for row, text in enumerate(plot) if text[column] != " ") for column in range(4, 40)]
+@pytest.mark.parametrize("height", [pytest.param(9, id="compact"), pytest.param(16, id="with_words")])
+def test_the_roof_rises_and_then_is_level_with_both_phases_below_it(height: int) -> None:
+    lines = plain(roofline_lines(ROOFLINE, 40, height))
+    axis = next(row for row, text in enumerate(lines) if "└" in text)
+    plot, words = [text for text in lines[:axis] if "┤" in text or "│" in text], lines[-3:]
+    tops = [
+        min(row for row, text in enumerate(plot) if text[column] != " ")
+        for column in range(GUTTER, 40)
+        if not any(text[column] in "PD" for text in plot)
+    ]
     assert tops == sorted(tops, reverse=True), "the roof never falls"
     assert tops[0] > tops[-1]
     decode, prefill = _column_and_row(plot, "D"), _column_and_row(plot, "P")
@@ -79,6 +86,32 @@ def test_the_roof_rises_and_then_is_level_with_both_phases_below_it() -> None:
         "D 30.0 GB/s, 30 G/s, 75 % of roof",
         "roof 40.0 GB/s, 280 G multiply-adds/s",
     ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 90])
+def test_the_axes_say_what_they_show_and_their_figures_are_where_the_roof_is(width: int) -> None:
+    lines = plain(roofline_lines(ROOFLINE, width, 20))
+    assert lines[0] == UP
+    axis = next(row for row, text in enumerate(lines) if "└" in text)
+    assert lines[axis + 2].strip() == ACROSS
+    columns = [column for column, sign in enumerate(lines[axis]) if sign == "┴"]
+    figures = lines[axis + 1].split()
+    assert len(columns) == len(figures)
+    marks = dict(zip(map(float, figures), columns, strict=True))
+    assert list(marks) == sorted(marks)
+    rates = {text[: GUTTER - 2].strip(): row for row, text in enumerate(lines) if "┤" in text}
+    assert all(rate.endswith((" G", " T")) for rate in rates)
+    # the ridge lies at 280 / 40 = 7 multiply-adds a byte, 280 G a second: right of 3, left of 10, above 100 G
+    level = next(row for row, text in enumerate(lines[1:axis], 1) if text[-1] != " ")
+    ridge = next(column for column, sign in enumerate(lines[level]) if column >= GUTTER and sign != " ")
+    assert marks[3] < ridge < marks[10]
+    assert rates["500 G"] < level < rates["100 G"]
+
+
+def test_a_small_plot_names_the_unit_of_its_axis_and_a_very_small_one_has_none() -> None:
+    small = plain(roofline_lines(ROOFLINE, 52, 9))
+    assert small[-4].endswith("a byte")
+    assert "└" not in "".join(plain(roofline_lines(ROOFLINE, 27, 9)))
 
 
 def test_where_there_is_room_everything_is_spelt() -> None:

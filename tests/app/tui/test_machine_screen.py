@@ -197,7 +197,7 @@ async def test_a_running_model_is_seen_in_every_panel(starter_model: Path) -> No
             await wait_until(pilot, lambda: "stages measured" in text_of(pilot, "plan"))
             assert "30 layers" in text_of(pilot, "plan")
             assert "D decode" in text_of(pilot, "roof")
-            assert "workers, last step" in text_of(pilot, "cores")
+            assert ", last step " in text_of(pilot, "cores")
             assert "KV cache" in text_of(pilot, "memory")
             assert "tokens per step in the last answer" in text_of(pilot, "drafts")
             assert "balanced" in text_of(pilot, "energy")

@@ -56,8 +56,8 @@ def test_what_is_unknown_is_a_dash() -> None:
 
 
 def test_a_prompt_that_is_read_has_a_count_and_a_bar() -> None:
-    assert meter_line(READING, 80).startswith("reading the prompt 1,024 of 4,096 tokens ██░░░░░░░░ │ ctx")
-    assert meter_line(READING, 40) == "reading 1,024 of 4,096 ██░░░░░░░░"
+    assert meter_line(READING, 80).startswith("reading the prompt ██░░░░░░░░ 1,024 of 4,096 tokens │ ctx")
+    assert meter_line(READING, 40) == "reading ██░░░░░░░░ 1,024 of 4,096"
 
 
 def test_a_small_prompt_has_a_small_bar() -> None:

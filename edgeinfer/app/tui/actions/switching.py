@@ -50,7 +50,7 @@ class Switching(ShowingActions):
     def on_model_opening(self, event: ModelOpening) -> None:
         """Progress of opening the model."""
         event.stop()
-        self.opening(event.what, event.done, event.total)
+        self.opening(event.what, event.done, event.total, unit=event.unit, rate=event.rate)
         self.show_opening()
 
     def show_opening(self) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from textual.screen import Screen
 
-from edgeinfer.app.progress import StepClock
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.step_clock import StepClock
 from edgeinfer.app.tui.app_state import AppState
 from edgeinfer.app.tui.engine_thread import EngineThread
 from edgeinfer.app.tui.text.neutral import neutral

@@ -22,6 +22,7 @@ from edgeinfer.app.catalogue.forecast import UNMEASURED
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import context_word, one_line, size_word, why_not
 from edgeinfer.app.plain_text import counted
+from edgeinfer.app.step_clock import joined
 from edgeinfer.app.tui.screens.model_work import (
     CatalogueWork,
     EntriesRead,
@@ -201,7 +202,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
     @on(Measuring)
     def _show_measuring(self, event: Measuring) -> None:
         if event.share < 1:
-            self._notice(f"measuring {event.what}: {100 * event.share:.0f} %")
+            self._notice(joined("measuring this machine", [event.what], event.share))
             return
         self._notice("this machine is measured")
         self._forecast_all()

@@ -267,5 +267,5 @@ def _prompt(progress: tuple[int, int], width: int) -> str:
     done, total = progress
     count = f"{done:,}".rjust(len(f"{total:,}"))
     shown = bar(done / total if total else 0.0, PREFILL_BAR_WIDTH)
-    spelt = f"reading the prompt {count} of {total:,} tokens"
-    return longest_that_fits(width, f"{spelt} {shown}", f"reading {count} of {total:,} {shown}", f"reading {count}")
+    spelt = f"reading the prompt {shown} {count} of {total:,} tokens"
+    return longest_that_fits(width, spelt, f"reading {shown} {count} of {total:,}", f"reading {count}")

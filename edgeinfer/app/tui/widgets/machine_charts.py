@@ -2,14 +2,14 @@
 
 In: a `readings.PlanStrip`, a `readings.Roofline`. Out: lines. The strip has one row per device, with the time of a
 one-token pass from left to right; stages alternate light and dark, those read from disk are dotted, idle time is blank.
-The roofline shows multiply-adds per second over multiply-adds per byte, on logarithmic axes, drawn in braille, with P
-for prefill and D for decode, and the figures as text.
+The roofline shows multiply-adds per second over multiply-adds per byte, with P for prefill and D for decode, and the
+figures as text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import ceil, floor, log2
+from collections.abc import Sequence
+from math import ceil
 
 from edgeinfer.app.plain_text import counted
 from edgeinfer.app.readings.records import PlanStrip, Reached, Roofline, Source, Stretch
@@ -28,6 +28,7 @@ from edgeinfer.app.tui.widgets.machine_panels import (
     stored_lines,
     wrapped,
 )
+from edgeinfer.app.tui.widgets.roofline_plot import LETTERS, plot_lines
 
 EVEN, ODD, FROM_DISK, IDLE = "█", "▓", "░", " "
 LAYER = "blk."
@@ -41,13 +42,8 @@ SOURCES: dict[Source, str] = {
     "by bytes": "whole measured, stages by their bytes",
     "unknown": "",
 }
-DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""Bits of a braille cell by row and column."""
-BRAILLE = 0x2800
-LETTERS = {"prefill": "P", "decode": "D"}
 LEAST_PLOT = (16, 3)
 """Minimum cells for a plot; below this only text is shown."""
-LEAST_DOUBLINGS_X, LEAST_DOUBLINGS_Y = 6, 4
 
 
 class PlanStripPanel(Panel[PlanStrip]):
@@ -152,7 +148,7 @@ def roofline_lines(roofline: Roofline, width: int, height: int) -> list[Line]:
         words += wrapped(roofline.note, width, MUTED)
     room = height - len(words)
     has_plot = (roofline.reached or roofline.bytes_s) and width >= LEAST_PLOT[0] and room >= LEAST_PLOT[1]
-    return [*(_plot(roofline, width, room) if has_plot else []), *words]
+    return [*(plot_lines(roofline, width, room) if has_plot else []), *words]
 
 
 def _reached_words(reached: Reached, roofline: Roofline, width: int) -> Line:
@@ -173,66 +169,3 @@ def _reached_words(reached: Reached, roofline: Roofline, width: int) -> Line:
 
 def _giga(rate: float) -> str:
     return f"{rate / 1e9:.0f} G" if rate >= 1e10 else f"{rate / 1e9:.1f} G"
-
-
-class _Axes:
-    """Axes of a plot of `width` by `height` cells, each of 2 by 4 dots; both axes are logarithmic to base 2."""
-
-    def __init__(self, roofline: Roofline, width: int, height: int) -> None:
-        places = [log2(each.intensity) for each in roofline.reached]
-        rates = [log2(each.madds_s) for each in roofline.reached]
-        if roofline.madds_s is not None and roofline.bytes_s is not None:
-            places.append(log2(roofline.madds_s / roofline.bytes_s))
-            rates.append(log2(roofline.madds_s))
-        self.left, right = _around(places, LEAST_DOUBLINGS_X)
-        self.bottom, top = _around(rates, LEAST_DOUBLINGS_Y)
-        self.n_columns, self.n_rows = 2 * width, 4 * height
-        self.per_column = (right - self.left) / self.n_columns
-        self.per_row = (top - self.bottom) / self.n_rows
-
-    def dot(self, intensity: float, rate: float) -> tuple[int, int]:
-        """Column from the left and row from the top; may lie outside the plot."""
-        column = int((log2(intensity) - self.left) / self.per_column)
-        return column, self.n_rows - 1 - int((log2(rate) - self.bottom) / self.per_row)
-
-    def roof(self, roofline: Roofline) -> Iterator[tuple[int, int]]:
-        """The dots of the roof."""
-        for column in range(self.n_columns):
-            intensity = 2 ** (self.left + (column + 0.5) * self.per_column)
-            if rate := roofline.roof(intensity):
-                row = self.dot(intensity, rate)[1]
-                if 0 <= row < self.n_rows:
-                    yield column, row
-
-
-def _plot(roofline: Roofline, width: int, height: int) -> list[Line]:
-    axes = _Axes(roofline, width, height)
-    cells = [[0] * width for _ in range(height)]
-    for column, row in axes.roof(roofline):
-        cells[row // 4][column // 2] |= DOTS[row % 4][column % 2]
-    letters: dict[tuple[int, int], str] = {}
-    for each in roofline.reached:
-        column, row = axes.dot(each.intensity, each.madds_s)
-        place = min(max(row // 4, 0), height - 1), min(max(column // 2, 0), width - 1)
-        letters[place] = "*" if place in letters else LETTERS[each.phase]
-    return [_dots_row(number, dots, letters) for number, dots in enumerate(cells)]
-
-
-def _dots_row(number: int, dots: list[int], letters: dict[tuple[int, int], str]) -> Line:
-    """A row of cells: runs of the roof, and letters between them."""
-    runs: list[tuple[str, str]] = []
-    for column, bits in enumerate(dots):
-        letter = letters.get((number, column))
-        text, style = (letter, f"{STRONG} {OTHER}") if letter else (chr(BRAILLE + bits) if bits else " ", MAIN)
-        if runs and runs[-1][1] == style:
-            runs[-1] = runs[-1][0] + text, style
-        else:
-            runs.append((text, style))
-    return tuple(runs)
-
-
-def _around(values: list[float], least: int) -> tuple[int, int]:
-    """Integer bounds with a margin of one on each side of the values, at least `least` apart."""
-    low, high = floor(min(values)) - 1, ceil(max(values)) + 1
-    missing = max(0, least - (high - low))
-    return low - missing // 2, high + (missing + 1) // 2

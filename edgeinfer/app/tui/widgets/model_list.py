@@ -265,7 +265,8 @@ class PullLines(Static):
     def look(self) -> None:
         """Update the lines, and keep polling while a pull is active."""
         statuses = self._pulls.statuses()
-        shown = [pull_line(each) for each in statuses if each.is_active or each.state == "paused"]
+        width = self.content_size.width or self.app.size.width - 2
+        shown = [pull_line(each, width) for each in statuses if each.is_active or each.state == "paused"]
         self.display = bool(shown)
         self.update("\n".join(shown))
         self.post_message(self.Moved({each.source: each for each in statuses}))

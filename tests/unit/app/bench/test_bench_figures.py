@@ -13,7 +13,7 @@ from edgeinfer.app.bench import figures, machine
 from edgeinfer.app.bench.figures import TrafficBench
 from edgeinfer.app.bench.machine import BenchMachine, MemoryBandwidth
 from edgeinfer.app.bench.measurement import Ops, Record
-from edgeinfer.app.bench.report import BenchModel, report_json, report_lines
+from edgeinfer.app.bench.report import BenchModel, BenchOrigin, report_json, report_lines
 from edgeinfer.app.bench.request import Case, ours
 from edgeinfer.app.bench.rounds import CaseFailure, CaseResult, Sample
 from edgeinfer.app.bench.subject import BenchReply, OpTime
@@ -25,14 +25,18 @@ DECODE = Case("decode", 100, 0, runs=3)
 VERIFY = Case("verify", 4, 64, runs=2, counts=(1, 2, 4))
 
 
-def sample(case: Case, name: str, seconds: dict[int, float], *, busy: bool = False) -> Sample:
-    return Sample(case, name, BenchReply(seconds, accepted_per_step=1.0), 0.98, 0.97, busy, 0)
+def sample(case: Case, name: str, seconds: dict[int, float], *, busy: bool = False, peak: int | None = None) -> Sample:
+    reply = BenchReply(seconds, accepted_per_step=1.0, peak_rss_bytes=peak)
+    return Sample(case, name, reply, 0.98, 0.97, busy, 0)
 
 
 def decodes() -> CaseResult:
     """Ours at 100, 200, 400 tok/s, the peer at 50, 50, 200; the peer's last run disturbed."""
     runs = [("cpu", 1.0), ("peer", 2.0), ("cpu", 0.5), ("peer", 2.0), ("cpu", 0.25), ("peer", 0.5)]
-    samples = [sample(DECODE, name, {100: seconds}) for name, seconds in runs[:-1]]
+    peaks = (None, 1000, None, 3000, None)
+    samples = [
+        sample(DECODE, name, {100: seconds}, peak=peak) for (name, seconds), peak in zip(runs[:-1], peaks, strict=True)
+    ]
     samples.append(sample(DECODE, "peer", {100: 0.5}, busy=True))
     return CaseResult(tuple(samples), (CaseFailure(DECODE, "broken", "crashed (signal 11, SIGSEGV)"),))
 
@@ -104,11 +108,14 @@ def record() -> Record:
 
 
 FACTS = BenchModel("tiny", "/models/tiny.gguf", "Q4_0", 1000)
+ORIGIN = BenchOrigin("edgeinfer bench -m tiny.gguf", "2026-11-29", {"edgeinfer": "0.1.0"})
 
 
 def test_the_json_has_the_keys_of_the_contract() -> None:
-    data = json.loads(json.dumps(report_json(record(), FACTS)))
+    data = json.loads(json.dumps(report_json(record(), FACTS, ORIGIN)))
     assert {"machine", "idle_before", "idle_after", "rows", "ratios", "verify_cost"} <= set(data)
+    assert (data["command"], data["date"], data["versions"]) == (ORIGIN.command, ORIGIN.date, {"edgeinfer": "0.1.0"})
+    assert data["memory"] == [{"executor": "peer", "peak_rss_bytes": 3000}]
     assert {"cpu", "cores", "features", "ram_bytes", "read_gb_s"} <= set(data["machine"])
     assert data["machine"]["read_gb_s"] == 20.0
     keys = {"test", "executor", "n", "depth", "tok_s", "bytes_per_token", "share_of_bandwidth", "accepted_per_step"}

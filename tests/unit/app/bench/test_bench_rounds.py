@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from edgeinfer.app.bench import measurement
 from edgeinfer.app.bench.request import Case
 from edgeinfer.app.bench.rounds import REPEATS, Rounds, neighbours
 from edgeinfer.app.bench.subject import BenchJob, BenchReply
@@ -94,3 +95,17 @@ def test_a_start_has_no_warm_up_and_a_chat_is_replayed_by_its_lengths() -> None:
     assert bench.names(warm=True) == []
     bench.rounds().measure(Case("chat", 8, 0, runs=1), "cpu", ["peer"], quietly)
     assert [job.turns for name, job in bench.asked if name == "peer" and job.test == "chat"] == [((0, 5, 3),)] * 2
+
+
+def test_progress_counts_all_runs_warm_ups_included() -> None:
+    told: list[tuple[str, int, int]] = []
+    todo = [Case("decode", 4, 0, runs=2), Case("start", 1, 0, runs=3, cold=True)]
+    announcer = measurement._Announcer(todo, 2, lambda what, done, total: told.append((what, done, total)))
+    for case, others in ((todo[0], ["a", "b"]), (todo[1], [])):
+        Rounds(lambda name, job: BenchReply({1: 1.0}), lambda: 1.0, lambda idle: False).measure(
+            case, "cpu", others, announcer.before(case)
+        )
+    assert [done for _, done, _ in told] == list(range(len(told)))
+    assert {total for _, _, total in told} == {len(told)}
+    assert told[0][0] == "measuring · decode: cpu, getting ready"
+    assert told[4][0] == "measuring · decode: a, run 1 of 2"

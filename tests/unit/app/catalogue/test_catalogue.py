@@ -10,7 +10,7 @@ import pytest
 from edgeinfer.app.catalogue.catalogue import Catalogue, ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
-from edgeinfer.app.catalogue.words import detail_lines, duration, fit_word, pull_line, rate_word, size_word, state_word
+from edgeinfer.app.catalogue.words import detail_lines, fit_word, pull_line, rate_word, size_word, state_word
 from edgeinfer.app.plans.measured import SpeedLog
 from edgeinfer.errors import DownloadFailed, ModelNotFound
 from edgeinfer.models.delivery import ListedModel
@@ -143,9 +143,14 @@ def test_words() -> None:
     assert [fit_word(each) for each in (None, fits, Forecast(4096, False, 3, 2))] == ["?", "yes", "no"]
     assert rate_word(Forecast(1, True, 1, 2, decode_tok_s=7.25)) == "~7.2"
     assert rate_word(Forecast(1, True, 1, 2, decode_tok_s=7.25, measured=MeasuredSpeeds(decode_tok_s=90.0))) == "90"
-    assert [duration(seconds) for seconds in (40, 720, 12000)] == ["40 s", "12 min", "3 h 20 min"]
     line = pull_line(PullStatus("hf:a/b", "running", 2_000_000, 10_000_000, 1e6))
-    assert line == "running, 2.0 MB of 10.0 MB, 1.0 MB/s, 8 s left: hf:a/b"
+    assert line == "hf:a/b ██░░░░░░░░░░ 2.0 MB of 10.0 MB, 1.0 MB/s, about 8 s left"
+    line = pull_line(PullStatus("hf:somebody/a-model-GGUF", "running", 2_000_000, 10_000_000, 1e6), 57)
+    assert line == "hf:somebody…: 2.0 MB of 10.0 MB, 1.0 MB/s, about 8 s left"
+    assert pull_line(PullStatus("hf:a/b", "running")) == "hf:a/b, asking"
+    assert pull_line(PullStatus("hf:a/b", "paused", 5_000_000, 10_000_000)) == (
+        "hf:a/b ██████░░░░░░ paused, 5.0 MB of 10.0 MB"
+    )
 
 
 def test_headers_cannot_steer_the_terminal() -> None:
