@@ -1,8 +1,7 @@
-"""The Python of docs/COMING_FROM.md runs as it stands there, with the starter model; what it says of names is so."""
+"""What docs/COMING_FROM.md says of names is so; that its code runs is tested with that of all pages."""
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -10,27 +9,9 @@ import pytest
 
 import edgeinfer
 from edgeinfer.engine.requests.sampling import SamplingSettings
-from tests.server.conftest import served
 
 PAGE = Path(__file__).parents[2] / "docs" / "COMING_FROM.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-ADDRESS = "http://127.0.0.1:8080"
-
-
-@pytest.mark.model
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_it_runs(starter_model: Path, home: Path, capsys: pytest.CaptureFixture[str], number: int) -> None:
-    (home / "models").mkdir(parents=True)
-    os.symlink(starter_model, home / "models" / starter_model.name)
-    code, scope = BLOCKS[number], dict[str, object]()
-    if ADDRESS in code:
-        with served(starter_model) as running:
-            exec(compile(code.replace(ADDRESS, running.url), PAGE.name, "exec"), scope)
-            scope["client"].close()  # type: ignore[attr-defined]
-    else:
-        exec(compile(code, PAGE.name, "exec"), scope)
-    assert capsys.readouterr().out.strip()
 
 
 def test_each_library_has_its_code_and_ours() -> None:
