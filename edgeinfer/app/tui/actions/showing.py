@@ -66,7 +66,7 @@ PROMPT_CHARACTERS = 60
 """Length at which the first page truncates a system prompt."""
 BETWEEN_S = 0.5
 """Minimum time between two updates of the meters, in seconds."""
-NO_MODEL = "No model is open. Ctrl+L shows the models that are here and fetches others."
+MODELS_KEY = "Ctrl+L shows the models that are here and fetches others."
 
 
 class ShowingActions(PicturingActions):
@@ -172,7 +172,8 @@ class ShowingActions(PicturingActions):
         if step is not None and step.what == ASKING:
             return ("No model is here yet.",)
         if step is None:
-            return (NO_MODEL,)
+            why = f": {self.failed}" if self.failed else "."
+            return (f"No model is open{why}", MODELS_KEY)
         return [*filter(None, [self.opened]), self.opening.line(), MEANWHILE]
 
     def look_at_context(self) -> None:

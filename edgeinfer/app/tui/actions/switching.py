@@ -15,6 +15,7 @@ from edgeinfer.app.tui.actions.showing import ASKING, ShowingActions
 from edgeinfer.app.tui.engine_messages import (
     ChatRestored,
     DownloadAsked,
+    FirstModelAsked,
     ModelChosen,
     ModelFailed,
     ModelOpened,
@@ -42,7 +43,7 @@ class Switching(ShowingActions):
     def open_model(self) -> None:
         """Open the model that the settings name, in place of the current one."""
         self.state.model = None
-        self.opened = ""
+        self.opened = self.failed = ""
         self.opening("opening the model", 0, 0)
         self.show_opening()
         self.engine.give(OpenModelJob(self.state.tuning.settings))
@@ -84,10 +85,25 @@ class Switching(ShowingActions):
 
         self.app.push_screen(DownloadQuestion(event.text), lambda answer: event.answer(bool(answer)))
 
+    def on_first_model_asked(self, event: FirstModelAsked) -> None:
+        """Let the user choose the model to begin with."""
+        event.stop()
+        self.opening(ASKING, 0, 0)
+        self.show_opening()
+        from edgeinfer.app.tui.screens.first_model import MORE, FirstModelScreen
+
+        def take(name: str | None) -> None:
+            event.answer("" if name in (None, MORE) else name or "")
+            if name == MORE:
+                self.action_models()
+
+        self.app.push_screen(FirstModelScreen(self.catalogue()), take)
+
     def on_model_opened(self, event: ModelOpened) -> None:
         """The model is open."""
         event.stop()
         self.end_opening()
+        self.failed = ""
         self.state.model = event.model
         self.give_modules(event.model)
         self.recount()
@@ -125,8 +141,10 @@ class Switching(ShowingActions):
             with suppress(BadSetting):  # the settings file may have been broken meanwhile
                 self.state.tuning.put("model", event.setting)
         self.recount()
+        self.failed = "" if event.model is not None else event.reason
         self.show_title()
-        self.tell(f"{event.reason} (Ctrl+L shows the models)", is_error=True)
+        if event.model is not None or self.transcript.entries:  # otherwise the first page says it, and goes on saying it
+            self.tell(f"{event.reason} (Ctrl+L shows the models)", is_error=True)
 
     def on_chat_restored(self, event: ChatRestored) -> None:
         """The KV cache of this chat has been restored."""

@@ -64,6 +64,8 @@ class ChatParts(Screen[None]):
         """Progress of opening a model."""
         self.opened = ""
         """A line about the model being opened, or "" while it is unknown."""
+        self.failed = ""
+        """Why no model is open, or "" if one is, or none was tried."""
         self.writing: Writing | None = None
         self.prompted: list[Prompted] = []
         self.edited: int | None = None
