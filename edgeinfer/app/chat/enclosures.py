@@ -19,6 +19,7 @@ from edgeinfer.text_values import size_text
 
 Countable = str | KeptMedium
 """What takes tokens of a prompt."""
+PASTED = "pasted text"
 Origin = Literal["mention", "added", "pasted"]
 
 
@@ -78,13 +79,13 @@ class Enclosures:
             label = f"{attached.folder}/ ({counted(len(attached.attachments), 'file')})"
         self.items.append(Enclosure(label, attached.attachments, origin, attached.n_bytes, path))
 
-    def add_pasted(self, text: str) -> Enclosure:
-        """Add a pasted text, under a unique name."""
-        number = 1 + sum(item.origin == "pasted" for item in self.items)
-        while any(item.label.startswith(f"pasted text {number} ") for item in self.items):
+    def add_pasted(self, text: str, name: str = PASTED) -> Enclosure:
+        """Add a text that is no file, under a name with a number of its own."""
+        number = 1 + sum(item.label.startswith(f"{name} ") for item in self.items)
+        while any(item.label.startswith(f"{name} {number} ") for item in self.items):
             number += 1
-        label = f"pasted text {number} ({counted(text.removesuffix(chr(10)).count(chr(10)) + 1, 'line')})"
-        attachment = Attachment(f"pasted text {number}", text)
+        label = f"{name} {number} ({counted(text.removesuffix(chr(10)).count(chr(10)) + 1, 'line')})"
+        attachment = Attachment(f"{name} {number}", text)
         item = Enclosure(label, (attachment,), "pasted", attachment.n_bytes)
         self.items.append(item)
         return item

@@ -52,9 +52,7 @@ def short_options(params: Sequence[Any], ctx: Any, width: int, n_before: int) ->
         listed.remove(own[-1])
 
 
-def _written(
-    arguments: Sequence[_Row], listed: Sequence[_Row], rows: Sequence[_Row], width: int, command: str
-) -> str:
+def _written(arguments: Sequence[_Row], listed: Sequence[_Row], rows: Sequence[_Row], width: int, command: str) -> str:
     ordered = [row for row in listed if row.flag not in LAST] + [row for row in listed if row.flag in LAST]
     ordered.append(_Row(HELP_ALL, HELP_ALL, "Show every option in full", "", is_main=True))
     lines = ["", "Arguments:", *_lines(arguments, width)] if arguments else []

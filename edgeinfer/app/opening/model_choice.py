@@ -1,8 +1,8 @@
 """Chooses the model a command works on, remembers it once it has opened, and pulls it if needed.
 
 In: settings and a store. Out: a `LocalModel`. The order: what was requested (-m, environment, configuration), the model
-used last that still exists, the one pulled last, the one that the user chooses first, the starter model. Sources that are
-not on this machine are pulled, with progress and, for a model that does not fit, a question shown by a face.
+used last that still exists, the one pulled last, the one that the user chooses first, the starter model. What is not on
+this machine is pulled, with progress and, for a model that does not fit, a question shown by a face.
 """
 
 from __future__ import annotations

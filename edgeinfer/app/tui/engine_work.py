@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path

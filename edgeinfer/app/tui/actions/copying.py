@@ -11,10 +11,12 @@ from pathlib import Path
 from textual import work
 from textual.actions import SkipAction
 
+from edgeinfer.app.plain_text import counted
 from edgeinfer.app.sessions.exporting import export_chat, export_path, fence_suffix, free_name, save_text
 from edgeinfer.app.sessions.importing import import_chat
 from edgeinfer.app.tui.actions.branching import Branching
-from edgeinfer.app.tui.text.markdown import Fence, fences_of
+from edgeinfer.app.tui.text.markdown import Fence
+from edgeinfer.app.tui.text.thinking import shown_fences
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.text_values import user_path
 
@@ -114,13 +116,13 @@ class Copying(Branching):
 
     def chosen_fence(self, number: str) -> Fence | None:
         """Fence `number` of the selected message, from 1, or its last fence. Shows a notice if there is none."""
-        fences = fences_of(self.selected_text())
+        fences = shown_fences(self.selected_text())
         if not fences:
-            self.tell("this message has no code fence")
+            self.tell("this message has no code block")
             return None
         if not number.strip():
             return fences[-1]
         if not number.strip().isdigit() or not 1 <= int(number) <= len(fences):
-            self.tell(f"this message has {len(fences)} code fences; say 1 to {len(fences)}")
+            self.tell(f"this message has {counted(len(fences), 'code block')}; say 1 to {len(fences)}")
             return None
         return fences[int(number) - 1]

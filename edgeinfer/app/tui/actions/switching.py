@@ -143,7 +143,7 @@ class Switching(ShowingActions):
         self.recount()
         self.failed = "" if event.model is not None else event.reason
         self.show_title()
-        if event.model is not None or self.transcript.entries:  # otherwise the first page says it, and goes on saying it
+        if event.model is not None or self.transcript.entries:  # else the first page says it
             self.tell(f"{event.reason} (Ctrl+L shows the models)", is_error=True)
 
     def on_chat_restored(self, event: ChatRestored) -> None:

@@ -17,7 +17,7 @@ from edgeinfer.app.chat.commands import COMMANDS, find, slash_commands
 from edgeinfer.app.chat.enclosures import Countable, MessageDraft
 from edgeinfer.app.chat.input_history import InputHistory, history_path
 from edgeinfer.app.tui.actions.beside import BesideActions
-from edgeinfer.app.tui.actions.copying import Copying
+from edgeinfer.app.tui.actions.coding import CodingActions
 from edgeinfer.app.tui.actions.talking import Talking, why_unread
 from edgeinfer.app.tui.engine_messages import Notified
 from edgeinfer.app.tui.keys import action_of, bindings
@@ -28,7 +28,7 @@ from edgeinfer.app.tui.widgets.transcript import Transcript
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 
-class ChatScreen(BesideActions, Talking, Copying):
+class ChatScreen(BesideActions, Talking, CodingActions):
     """The main screen of the app."""
 
     DEFAULT_CSS = """

@@ -18,7 +18,15 @@ from textual.message import Message
 from textual.widgets import Static
 
 from edgeinfer.app.chat.attachments import Attached, attach, mentions
-from edgeinfer.app.chat.enclosures import Countable, Enclosure, Enclosures, TokenCounts, chip_text, tokens_text
+from edgeinfer.app.chat.enclosures import (
+    PASTED,
+    Countable,
+    Enclosure,
+    Enclosures,
+    TokenCounts,
+    chip_text,
+    tokens_text,
+)
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.errors import EdgeInferError
@@ -157,9 +165,9 @@ class Chips(Static, can_focus=True):
         """Whether a path is attached."""
         return any(item.path == self._base / path for item in self._held.items)
 
-    def add_pasted(self, text: str) -> Enclosure:
-        """Attach a long text."""
-        item = self._held.add_pasted(text)
+    def add_pasted(self, text: str, name: str = PASTED) -> Enclosure:
+        """Attach a text that is no file."""
+        item = self._held.add_pasted(text, name)
         self._tell()
         return item
 

@@ -164,6 +164,10 @@ class Composer(Pasting):
         """Attach a file or folder. It is read in a thread; errors are shown as notices."""
         self._chips.attach(path)
 
+    def attach_text(self, text: str, name: str) -> None:
+        """Attach a text that is no file."""
+        self._chips.add_pasted(text, name)
+
     def queued(self, texts: Sequence[str], *, is_held: bool = False) -> None:
         """Show the queued prompts; `is_held`: they wait until Enter sends the first one."""
         self._waiting.show(texts, is_held=is_held)
