@@ -15,6 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widgets import Footer, Static
 
 from edgeinfer.app.chat.code_running import CodeCommand, RunningCode
@@ -25,7 +26,7 @@ from edgeinfer.errors import EdgeInferError
 PAUSE_S = 0.6
 """Seconds without a key after which keys count."""
 DRAW_S = 0.2
-"""Minimum time between two draws of growing output."""
+"""Time between new output and its draw."""
 
 
 class CodeRunScreen(Screen[str | None]):
@@ -51,7 +52,7 @@ class CodeRunScreen(Screen[str | None]):
         self._has_begun = False
         self._reason = ""
         self._quiet_since_s = time.monotonic()
-        self._drawn_s = 0.0
+        self._drawing: Timer | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(neutral(self._question), id="code-head", markup=False)
@@ -126,13 +127,13 @@ class CodeRunScreen(Screen[str | None]):
         await self._code_run.stop()
 
     def _grown(self) -> None:
-        if time.monotonic() - self._drawn_s > DRAW_S:
-            self._show()
+        if self._drawing is None:
+            self._drawing = self.set_timer(DRAW_S, self._show)
 
     def _show(self) -> None:
         if not self.is_attached:  # the app is being closed
             return
-        self._drawn_s = time.monotonic()
+        self._drawing = None
         running = self._code_run
         if self._reason:
             state = self._reason
