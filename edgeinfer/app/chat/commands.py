@@ -113,6 +113,7 @@ COMMANDS: tuple[ChatCommand, ...] = (
     ChatCommand("tint", "drafts", "highlight drafted text by draft source", "alt+d", "tint", "transcript"),
     ChatCommand("thinking", "thinking", "show or hide reasoning", "alt+t", "thinking", "transcript"),
     ChatCommand("new", "new", "start a new chat", "ctrl+n", "new", "chats", ("clear",)),
+    ChatCommand("resume", "resume", "go on with the last chat", "alt+r", "resume", "chats", ("last",)),
     ChatCommand("sessions", "sessions", "saved chats: search, rename, delete, export", "ctrl+o", "sessions", "chats"),
     ChatCommand("search", "search [WORDS]", "search saved chats", "", "sessions", "chats"),
     ChatCommand("rename", "rename TITLE", "rename this chat", "", "rename", "chats"),

@@ -72,6 +72,7 @@ class Copying(Branching):
     def action_import(self, argument: str = "") -> None:
         """Import a chat from a file and show it."""
         if argument:
+            self.tell(f"reading {argument} …")
             self.read_import(user_path(argument))
         else:
             self.tell("which file? /import PATH reads Markdown or JSON that was exported")

@@ -22,6 +22,7 @@ from edgeinfer.app.tui.engine_messages import (
     ModelOpening,
     OpenModelJob,
 )
+from edgeinfer.app.tui.widgets.entries import WRITING
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -58,12 +59,15 @@ class Switching(ShowingActions):
         """Show the progress of opening, refreshed until `end_opening` so that seconds count up between reports."""
         self.state.opening_text = self.opening.title
         self.show_title()
+        if self.opening.step is not None:
+            self.show_waiting(f"first the model: {self.opening.line()}")
         if self._redrawing is None:
             self._redrawing = self.set_interval(REDRAW_S, self.show_opening)
 
     def end_opening(self) -> None:
         """Opening a model has ended: clear its progress and stop the timer."""
         self.opening.clear()
+        self.show_waiting(WRITING)
         self.state.opening_text = ""
         if self._redrawing is not None:
             self._redrawing.stop()

@@ -62,6 +62,8 @@ class ChatParts(Screen[None]):
         self.chat = Chat(state.store, system=state.tuning.settings.generation.system)
         self.opening = StepClock()
         """Progress of opening a model."""
+        self.prefill = StepClock()
+        """Progress of reading the prompt of the running request."""
         self.opened = ""
         """A line about the model being opened, or "" while it is unknown."""
         self.failed = ""
