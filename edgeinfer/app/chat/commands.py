@@ -126,6 +126,8 @@ COMMANDS: tuple[ChatCommand, ...] = (
     ChatCommand("system", "system [TEXT|none]", "show or set the system prompt", "", "", "conversation", run=_system),
     ChatCommand("persona", "persona [NAME]", "saved system prompts", "f4", "personas", "conversation"),
     ChatCommand("attach", "attach PATH", "attach a text file, image, sound or folder", "", "attach", "conversation"),
+    ChatCommand("folder", "folder [PATH|none]", "a folder to ask about: the parts that suit each question are sent",
+                "", "folder", "conversation"),
     ChatCommand("modules", "modules [add FILE]", "files read once, to stand before the first question", "", "",
                 "conversation", run=_modules),
     ChatCommand("prompt", "prompt", "show the rendered prompt with its special tokens", "", "prompt", "conversation"),

@@ -32,6 +32,15 @@ class MessageDraft:
 
 
 @dataclass(frozen=True, slots=True)
+class FittedDraft:
+    """A draft as it is sent, why it cannot be sent, or None, and what to say about it."""
+
+    draft: MessageDraft
+    reason: str | None = None
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Enclosure:
     """One enclosure: a file, the files of a folder, or a pasted text."""
 
@@ -40,6 +49,8 @@ class Enclosure:
     origin: Origin
     n_bytes: int
     path: Path | None = None
+    folder: str = ""
+    """Name of the folder whose files these are, "" for anything else."""
 
     @property
     def size_text(self) -> str:
@@ -77,7 +88,8 @@ class Enclosures:
         label = attached.attachments[0].name
         if attached.folder is not None:
             label = f"{attached.folder}/ ({counted(len(attached.attachments), 'file')})"
-        self.items.append(Enclosure(label, attached.attachments, origin, attached.n_bytes, path))
+        folder = attached.folder or ""
+        self.items.append(Enclosure(label, attached.attachments, origin, attached.n_bytes, path, folder))
 
     def add_pasted(self, text: str, name: str = PASTED) -> Enclosure:
         """Add a text that is no file, under a name with a number of its own."""

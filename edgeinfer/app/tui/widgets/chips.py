@@ -122,6 +122,11 @@ class Chips(Static, can_focus=True):
         return self._held.attachments
 
     @property
+    def enclosures(self) -> tuple[Enclosure, ...]:
+        """All attachments, as they were added."""
+        return tuple(self._held.items)
+
+    @property
     def busy(self) -> bool:
         """Whether files are still being read."""
         return self._n_scanning > 0 or self._n_reading > 0

@@ -352,7 +352,7 @@ class Composer(Pasting):
         return True
 
     def _submit(self) -> None:
-        text, attachments = self._draft.text, self._chips.attachments
+        text, attachments = self._draft.text, (self._fitted or self.draft).attachments
         self._past.add(text)
         self._restore()
         said = text.strip("\n")
