@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
+from edgeinfer.app.opening.face import WatchedFace
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.engine import LoadedModel
+from edgeinfer.settings import Settings
 from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import branch, quiet, say, wait_until
-from tests.app.tui.scripted import FACTS, Script
+from tests.app.tui.scripted import FACTS, Script, ScriptedModel
 from tests.app.tui.test_first_start import Make
 
 SIZE = (100, 40)
@@ -111,6 +115,27 @@ async def test_every_question_gets_the_parts_that_suit_it_of_an_asked_folder(mak
         await say(pilot, "Hi")
         await wait_until(pilot, lambda: len(app.chat_screen.chat.branch) == 6)
         assert app.chat_screen.chat.branch[-2].attachments == ()
+
+
+async def test_a_folder_that_is_sent_early_waits_for_the_model(make: Make, folder: Path) -> None:
+    ready_s, script = threading.Event(), Script("Maren Holt")
+
+    def slow(settings: Settings, face: WatchedFace) -> LoadedModel:
+        with face.loading() as progress:
+            progress("loading the model", 0, 0)
+            ready_s.wait(60)
+        return LoadedModel(ScriptedModel(script))
+
+    app = make(script, opening=slow)
+    async with app.run_test(size=SIZE) as pilot:
+        await say(pilot, "@docs Who is the keeper of the lighthouse?")
+        await wait_until(pilot, lambda: "sent once the model is open" in told(app))
+        assert app.chat_screen.chat.branch == ()
+        ready_s.set()
+        await wait_until(pilot, lambda: len(app.chat_screen.chat.branch) == 2)
+        await quiet(app, pilot)
+        assert any("Maren Holt" in each.text for each in attached(app))
+        assert sum(len(each.text.split()) for each in attached(app)) < FACTS.n_context / 2
 
 
 @pytest.mark.parametrize(

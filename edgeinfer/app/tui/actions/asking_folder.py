@@ -7,9 +7,12 @@ from threads where it reads files or counts tokens.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+from textual.worker import get_current_worker
 
 from edgeinfer.app.chat.attachments import attach
 from edgeinfer.app.chat.enclosures import Countable, Enclosure, FittedDraft, MessageDraft
@@ -24,6 +27,10 @@ WHOLE_SHARE = 0.5
 EACH_SHARE = 0.25
 """Share of the context for parts of the folder that every question is about."""
 LEAST_TOKENS = 64
+EARLY_BYTES = 8192
+"""Drafts with more attachments than this wait for a model that is being opened: they may not fit."""
+WAITS = "sent once the model is open, which counts the tokens of what is attached; Escape takes it back"
+LOOK_S = 0.05
 
 
 class FolderActions(Talking):
@@ -52,6 +59,8 @@ class FolderActions(Talking):
     def fit_draft(self, draft: MessageDraft, enclosures: Sequence[Enclosure]) -> FittedDraft:
         """The draft as it is sent: with parts in place of folders that are too large, and of the asked folder."""
         notices: list[str] = []
+        if self.asked_folder is not None or sum(each.n_bytes for each in draft.attachments) > EARLY_BYTES:
+            self._wait_for_model()
         try:
             draft = self._with_asked_folder(draft, notices)
             reason = self.why_unfit(draft)
@@ -62,6 +71,14 @@ class FolderActions(Talking):
         except EdgeInferError as error:
             return FittedDraft(draft, str(error))
         return FittedDraft(draft, reason, tuple(notices))
+
+    def _wait_for_model(self) -> None:
+        """Wait while a model is being opened, which counts tokens; Escape takes the draft back meanwhile."""
+        worker = get_current_worker()
+        if self.state.model is None and self.opening.step is not None:
+            self.app.call_from_thread(self.tell, WAITS)
+        while self.state.model is None and self.opening.step is not None and not worker.is_cancelled:
+            time.sleep(LOOK_S)
 
     def count_tokens(self, text: Countable) -> int | None:
         """The number of tokens of a text, an image or a sound; None while no model is open that reads it.
