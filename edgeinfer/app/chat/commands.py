@@ -122,7 +122,7 @@ COMMANDS: tuple[ChatCommand, ...] = (
     ChatCommand("previous-branch", "previous", "previous branch", "alt+left", "previous_branch", "chats"),
     ChatCommand("next-branch", "next", "next branch", "alt+right", "next_branch", "chats"),
     ChatCommand("export", "export [PATH]", "export this chat to a file: .md or .json", "", "export", "chats"),
-    ChatCommand("import", "import PATH", "import a chat from a file", "", "import", "chats"),
+    ChatCommand("import", "import PATH", "import chats, ours and of other programs", "", "import", "chats"),
     ChatCommand("system", "system [TEXT|none]", "show or set the system prompt", "", "", "conversation", run=_system),
     ChatCommand("persona", "persona [NAME]", "saved system prompts", "f4", "personas", "conversation"),
     ChatCommand("attach", "attach PATH", "attach a text file, image, sound or folder", "", "attach", "conversation"),
