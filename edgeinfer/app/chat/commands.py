@@ -125,6 +125,8 @@ COMMANDS: tuple[ChatCommand, ...] = (
     ChatCommand("import", "import PATH", "import chats, ours and of other programs", "", "import", "chats"),
     ChatCommand("system", "system [TEXT|none]", "show or set the system prompt", "", "", "conversation", run=_system),
     ChatCommand("persona", "persona [NAME]", "saved system prompts", "f4", "personas", "conversation"),
+    ChatCommand("prompts", "prompts [NAME]", "saved prompts; {{fields}} in them are asked for", "f5", "prompts",
+                "conversation", ("library",)),
     ChatCommand("attach", "attach PATH", "attach a text file, image, sound or folder", "", "attach", "conversation"),
     ChatCommand("folder", "folder [PATH|none]", "a folder to ask about: the parts that suit each question are sent",
                 "", "folder", "conversation"),
