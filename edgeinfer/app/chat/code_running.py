@@ -26,6 +26,8 @@ PATIENCE_S = 2.0
 """Seconds that a stopped process has to end by itself."""
 STARTED_APART = os.name == "posix"
 """Whether processes get a session of their own, so that stopping reaches what they started."""
+_SHELL_WORDS = ("/bin/sh", "-c") if STARTED_APART else (os.environ.get("COMSPEC", "cmd"), "/c")
+"""What runs a line for a shell."""
 _SHELL = (("bash", "-s"), ("sh", "-s"))
 _POWERSHELL = (("pwsh", "-NoProfile", "-Command", "-"), ("powershell", "-NoProfile", "-Command", "-"))
 INTERPRETERS = MappingProxyType(
@@ -93,16 +95,15 @@ class RunningCode:
 
     async def run(self, changed: Callable[[], object]) -> None:
         """Run to the end. `changed` is called whenever there is more output. Raises EdgeInferError."""
-        pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
         try:
-            if self.command.line:
-                make = asyncio.create_subprocess_shell(
-                    self.command.line, **pipes, stderr=asyncio.subprocess.STDOUT, start_new_session=STARTED_APART
-                )
-            else:
-                make = asyncio.create_subprocess_exec(
-                    *self.command.words, **pipes, stderr=asyncio.subprocess.STDOUT, start_new_session=STARTED_APART
-                )
+            words = (*_SHELL_WORDS, self.command.line) if self.command.line else self.command.words
+            make = asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=STARTED_APART,
+            )
             self._process = process = await make
         except (OSError, ValueError) as error:
             raise EdgeInferError(f"{self.command.shown} cannot be started: {error}") from None

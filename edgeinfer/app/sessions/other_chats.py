@@ -160,7 +160,7 @@ def _of_rows(chat: Sequence[object], rows: Sequence[Sequence[object]]) -> Chat:
 def aichat_session(text: str) -> object:
     """The YAML of an aichat session. Raises ValueError."""
     try:
-        import yaml
+        import yaml  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         raise ValueError("YAML, as aichat writes it, needs the package pyyaml: pip install pyyaml") from None
     try:

@@ -90,6 +90,8 @@ class AppState:
     """Why nothing of this run is saved, or "" if it is."""
     beginning: Beginning = field(default_factory=Beginning)
     """What the command line asks the chat to start with."""
+    has_few_colours: bool = False
+    """Whether the terminal has 16 colours at most."""
     opening_text: str = ""
     """Progress of opening a model, or "" if none is being opened."""
     typed: TypedAhead = field(default_factory=TypedAhead)

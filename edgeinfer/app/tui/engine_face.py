@@ -30,16 +30,22 @@ class AppFace(WatchedFace):
         from edgeinfer.app.plans.fit import approve_quietly
 
         super().__init__(
-            lambda what, done, total: post(ModelOpening(what, done, total)),
+            self._tell_loading,
             self._tell_pulling,
             approve_quietly,
             lambda text: post(Notified(text)),
             agree=self._ask,
             first=self._ask_first,
-            chosen=lambda name, nbytes: post(ModelChosen(name, nbytes)),
+            chosen=self._tell_chosen,
             is_beside=is_beside,
         )
         self._post = post
+
+    def _tell_loading(self, what: str, done: int, total: int) -> None:
+        self._post(ModelOpening(what, done, total))
+
+    def _tell_chosen(self, name: str, nbytes: int) -> None:
+        self._post(ModelChosen(name, nbytes))
 
     def _tell_pulling(self, source: str, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
         total = (total_bytes or 0) // MEGABYTE

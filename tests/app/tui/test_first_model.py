@@ -11,7 +11,7 @@ from textual.widgets import OptionList, Static
 
 from edgeinfer.app.catalogue.first_models import FirstModel, starter_row
 from edgeinfer.app.opening.face import WatchedFace
-from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.app import ChatApp, has_few_colours
 from edgeinfer.app.tui.engine import LoadedModel, Opening
 from edgeinfer.app.tui.screens import first_model
 from edgeinfer.app.tui.screens.first_model import FirstModelScreen, table_lines
@@ -168,3 +168,36 @@ def test_lines_are_as_wide_as_the_screen_at_most(width: int) -> None:
     from rich.cells import cell_len
 
     assert all(cell_len(line) <= width - 2 for line in table_lines(rows, width))
+
+
+@pytest.mark.parametrize(
+    ("environ", "few"),
+    [
+        ({"TERM": "xterm-16color"}, True),
+        ({"TERM": "linux"}, True),
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, False),
+        ({"TERM": "xterm-256color"}, False),
+        ({"TERM": "tmux-256color"}, False),
+        ({"TERM": "xterm-kitty"}, False),
+        ({}, False),
+    ],
+    ids=lambda value: " ".join(value.values()) or "none" if isinstance(value, dict) else str(value),
+)
+def test_terminals_with_few_colours(environ: dict[str, str], few: bool) -> None:
+    assert has_few_colours(environ) is few
+
+
+@pytest.mark.parametrize(
+    ("overrides", "theme"),
+    [({}, "ansi-dark"), ({"theme": "nord"}, "nord")],
+    ids=["default", "chosen"],
+)
+async def test_with_few_colours_the_terminal_s_own_are_used_unless_a_theme_was_chosen(
+    make: Make, rows: list[FirstModel], overrides: dict[str, object], theme: str
+) -> None:
+    app = make(Script(), opening=choosing([]), **overrides)
+    app.state.has_few_colours = True
+    async with app.run_test(size=(100, 40)) as pilot:
+        await listed(app, pilot, 2)
+        assert app.theme == theme

@@ -153,7 +153,7 @@ class ShowingActions(PicturingActions):
             try:
                 kept = self.state.store.sessions(limit=1)
             except EdgeInferError:  # told by whatever needs the chats
-                kept = []
+                kept = ()
             self._resumable = kept[0].title if kept else ""
         command = next(command for command in COMMANDS if command.id == "resume")
         keys = ", ".join(shown_keys(command, self.state.keys))
