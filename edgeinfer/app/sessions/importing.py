@@ -82,7 +82,7 @@ def _texts_in_zip(path: Path) -> Iterator[str]:
                 raise ValueError(f"the chats in it are larger than {MOST_BYTES >> 20} MiB")
             for each in entries:
                 yield archive.read(each).decode("utf-8-sig")
-    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError) as error:
         raise ValueError(f"the archive is damaged or locked ({error})") from None
 
 

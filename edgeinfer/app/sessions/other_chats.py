@@ -26,7 +26,7 @@ ROLES: Mapping[object, Role] = {"user": "user", "human": "user", "assistant": "a
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class OtherMessage:
     """A message of another program; `role` None: it is passed over, and its children belong to its parent."""
 
     parent: str | None
@@ -74,7 +74,7 @@ def _of_chatgpt(one: Mapping[str, object]) -> Chat:
         is_hidden = _object(message.get("metadata")).get("is_visually_hidden_from_conversation") is True
         role = ROLES.get(_object(message.get("author")).get("role")) if is_text and not is_hidden else None
         text, model = _texts(content.get("parts")), _text(_object(message.get("metadata")).get("model_slug"))
-        nodes[key] = Node(
+        nodes[key] = OtherMessage(
             _text(each.get("parent")), role if text else None, text, _seconds(message.get("create_time")), model
         )
     model = _text(one.get("default_model_slug"))
@@ -88,7 +88,7 @@ def _of_open_webui(one: Mapping[str, object], inner: Mapping[str, object]) -> Ch
         text = _content(each.get("content"))
         role = ROLES.get(each.get("role")) if text else None
         model = _text(each.get("model"))
-        nodes[key] = Node(_text(each.get("parentId")), role, text, _seconds(each.get("timestamp")), model)
+        nodes[key] = OtherMessage(_text(each.get("parentId")), role, text, _seconds(each.get("timestamp")), model)
     created_s = _seconds(one.get("created_at")) or _seconds(inner.get("timestamp"))
     system = _text(_object(inner.get("params")).get("system")) or _text(inner.get("system"))
     title = _title(one) or _title(inner)
@@ -103,14 +103,14 @@ def _of_claude(one: Mapping[str, object]) -> Chat:
         found = _object(each)
         text = _content(found.get("content")) or _text(found.get("text")) or ""
         role = ROLES.get(found.get("sender")) if text else None
-        nodes[str(place)] = Node(last, role, text, _seconds(found.get("created_at")))
+        nodes[str(place)] = OtherMessage(last, role, text, _seconds(found.get("created_at")))
         last = str(place)
     return _of_nodes(nodes, last, _title(one), _seconds(one.get("created_at")), _text(one.get("model")))
 
 
 def _of_lm_studio(one: Mapping[str, object]) -> Chat:
     """Versions of a message are its siblings; what follows belongs to the selected one."""
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, OtherMessage] = {}
     last: str | None = None
     for place, each in enumerate(_list(one.get("messages"))):
         versions = _list(_object(each).get("versions"))
@@ -120,7 +120,7 @@ def _of_lm_studio(one: Mapping[str, object]) -> Chat:
             steps = [_object(step) for step in _list(version.get("steps"))]
             blocks = [_content(step.get("content")) for step in steps if step.get("type") == "contentBlock"]
             text = "\n\n".join(filter(None, blocks)) or _content(version.get("content"))
-            nodes[f"{place}.{number}"] = Node(last, ROLES.get(version.get("role")) if text else None, text)
+            nodes[f"{place}.{number}"] = OtherMessage(last, ROLES.get(version.get("role")) if text else None, text)
         last = f"{place}.{chosen}" if versions else last
     model = _text(_object(one.get("lastUsedModel")).get("identifier"))
     system = _text(one.get("systemPrompt")) or None
@@ -152,7 +152,7 @@ def _of_rows(chat: Sequence[object], rows: Sequence[Sequence[object]]) -> Chat:
     nodes, last = {}, None
     for place, (author, text) in enumerate(rows):
         said = _text(text) or ""
-        nodes[str(place)] = Node(last, ROLES.get(author) if said else None, said)
+        nodes[str(place)] = OtherMessage(last, ROLES.get(author) if said else None, said)
         last = str(place)
     return _of_nodes(nodes, last, _text(chat[1]) or "", 0.0, _text(chat[2]), _text(chat[3]))
 
@@ -170,7 +170,7 @@ def aichat_session(text: str) -> object:
 
 
 def _of_nodes(
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, OtherMessage],
     leaf: str | None,
     title: str,
     created_s: float,
@@ -204,7 +204,7 @@ def _of_nodes(
     return session, kept
 
 
-def _parents_first(nodes: Mapping[str, Node]) -> Iterator[str]:
+def _parents_first(nodes: Mapping[str, OtherMessage]) -> Iterator[str]:
     """Keys of nodes, each after its parent. Raises ValueError for a circle."""
     done: set[str] = set()
     for key in nodes:
@@ -220,7 +220,9 @@ def _parents_first(nodes: Mapping[str, Node]) -> Iterator[str]:
             yield each
 
 
-def _kept_above(nodes: Mapping[str, Node], key: str | None, kept: Mapping[str, KeptMessage]) -> KeptMessage | None:
+def _kept_above(
+    nodes: Mapping[str, OtherMessage], key: str | None, kept: Mapping[str, KeptMessage]
+) -> KeptMessage | None:
     """The message at a key, or the nearest one above it."""
     while key is not None and key in nodes:
         if key in kept:
