@@ -105,3 +105,14 @@ async def test_the_open_chat_is_not_the_last_one(make: Make) -> None:
         await quiet(app, pilot)
         await pilot.press("alt+r")
         await wait_until(pilot, lambda: branch(app)[0] == ("user", "first"))
+
+
+async def test_why_an_answer_failed_stays_under_it(make: Make) -> None:
+    app = make(Script(["Half ", "<fail>"]))
+    async with app.run_test(size=SIZE) as pilot:
+        await wait_until(pilot, lambda: app.state.model is not None)
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        await wait_until(pilot, lambda: "failed" in under_answer(app))
+        assert "the device broke down" in under_answer(app)
+        assert branch(app)[-1] == ("assistant", "Half ")
