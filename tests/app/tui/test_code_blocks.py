@@ -136,11 +136,11 @@ async def test_a_pipe_is_a_command_of_the_shell_and_its_code_is_shown(make: Make
 
 
 async def test_a_run_is_stopped_before_its_process_has_started(make: Make, tmp_path: Path) -> None:
-    app = make(Script(WRITES))
+    app = make(Script("```python\nimport time\ntime.sleep(600)\n```"))
     async with app.run_test(size=(100, 40)) as pilot:
         await asked(app, pilot, "/run 1")
         await pilot.press("y", "escape")
-        await wait_until(pilot, lambda: "stopped" in head(app) or "ended" in head(app))
+        await wait_until(pilot, lambda: ": stopped" in head(app))
 
 
 async def test_escape_stops_a_run_and_shows_what_came(make: Make) -> None:

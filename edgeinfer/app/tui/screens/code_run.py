@@ -40,10 +40,10 @@ class CodeRunScreen(Screen[str | None]):
     AUTO_FOCUS = "#code-scroll"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "yes", "yes, run it", id="code.yes"),
-        Binding("n", "leave", "no", id="code.no"),
+        Binding("n", "refuse", "no", id="code.no"),
         Binding("a", "attach", "attach the output", id="code.attach"),
         Binding("c,ctrl+y", "copy", "copy", id="code.copy"),
-        Binding("escape", "leave", "back", id="code.back"),
+        Binding("escape", "leave", "stop, back", id="code.back"),
     ]
 
     def __init__(self, command: CodeCommand, code: str) -> None:
@@ -83,7 +83,7 @@ class CodeRunScreen(Screen[str | None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Which keys are active."""
-        if action == "yes":
+        if action in ("yes", "refuse"):
             return not self._has_begun
         return self.is_over and bool(self._code_run.output) if action in ("attach", "copy") else True
 
@@ -104,6 +104,10 @@ class CodeRunScreen(Screen[str | None]):
             self._reason = str(error)
         self._show()
         self.refresh_bindings()
+
+    def action_refuse(self) -> None:
+        """Close the screen; nothing was run."""
+        self.dismiss(None)
 
     async def action_leave(self) -> None:
         """Close the screen; a process that runs is stopped first, and its output stays to be read."""

@@ -18,7 +18,7 @@ from edgeinfer.app.chat.saved_prompts import fields_of, filled
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.text_fields import Field
 
-KEYS = "Enter goes on, and at the end puts the prompt into the input · Tab moves · Escape cancels"
+KEYS = "Enter: next, then into the input · Escape cancels"
 
 
 class PromptFieldsScreen(ModalScreen[str | None]):
@@ -32,7 +32,7 @@ class PromptFieldsScreen(ModalScreen[str | None]):
     PromptFieldsScreen #prompt-text { height: auto; max-height: 30vh; color: $text-muted; }
     PromptFieldsScreen #prompt-fields { height: auto; max-height: 50vh; }
     PromptFieldsScreen Static { height: auto; }
-    PromptFieldsScreen Field { height: 1; border: none; padding: 0; }
+    PromptFieldsScreen Field { height: 1; padding: 0 1; &, &:focus { border: none; } }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back", id="fields.back")]
 
