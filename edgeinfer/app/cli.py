@@ -26,6 +26,8 @@ from edgeinfer.interrupts import INTERRUPTED, interrupt_commands
 from edgeinfer.registry import Registry
 
 USAGE = 2
+WIDTH: dict[str, Any] = {"max_content_width": 100}
+"""Help is as wide as the terminal, up to this."""
 COMMANDS: Registry[Command] = Registry("edgeinfer.app.commands", "COMMAND", "command")
 
 
@@ -77,11 +79,11 @@ def built(name: str, command: Command) -> Any:
     """The typer command for a registry entry."""
     if command.run is not None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        app.command(name, cls=Line, help=_first_paragraph(command.run))(guarded(command.run))
+        app.command(name, cls=Line, help=_first_paragraph(command.run), context_settings=WIDTH)(guarded(command.run))
     else:
         app = _group(command.help, CommandGroup)
         for part, run in command.subcommands.items():
-            app.command(part, cls=Line, help=_first_paragraph(run))(guarded(run))
+            app.command(part, cls=Line, help=_first_paragraph(run), context_settings=WIDTH)(guarded(run))
     found = typer.main.get_command(app)
     found.name = name
     return found

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from edgeinfer.errors import DownloadFailed, EdgeInferError, ModelNotFound
-from edgeinfer.file_lock import FileLock
+from edgeinfer.file_lock import FileLock, is_held
 from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.delivery import Delivery, ListedModel, ModelSource, Pull
 from edgeinfer.models.download.header import Approve
@@ -113,7 +113,7 @@ class ModelStore:
                     waiting(pid, done_bytes, total_bytes)
 
             with (
-                FileLock(self.root / f".{key_hash(parsed)}.lock", parsed.text, waiting=watch),
+                FileLock(self._lock_path(parsed), parsed.text, waiting=watch),
                 PullNote(self.root, parsed, source.strip()) as note,
             ):
                 if (brought := self._present(parsed)) is not None:
@@ -139,6 +139,13 @@ class ModelStore:
             raise DownloadFailed(
                 f"{self.root} cannot be used ({error.strerror or error}); set EDGEINFER_HOME to a folder that can"
             ) from None
+
+    def is_pulling(self, source: str) -> bool:
+        """Whether a process is pulling the model of `source`."""
+        return is_held(self._lock_path(parse_source(source)))
+
+    def _lock_path(self, source: ModelSource) -> Path:
+        return self.root / f".{key_hash(source)}.lock"
 
     def _size_of(self, source: str) -> int | None:
         """Bytes of a remote model; None if unknown."""

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 import edgeinfer
-from edgeinfer.app.cli import COMMANDS, build_app, guarded, main
+from edgeinfer.app.cli import COMMANDS, build_app, built, guarded, main
 from edgeinfer.errors import EdgeInferError
 from tests.file_server import Served, serving
 from tests.tiny_models import write_model
@@ -116,6 +116,55 @@ def test_every_command_is_registered_and_explained(home: Path, capsys: pytest.Ca
         with pytest.raises(SystemExit) as left:
             main([key.replace("_", "-"), "--help"])
         assert left.value.code == 0
+
+
+def command_lines() -> list[list[str]]:
+    """All commands and subcommands, and the command line itself."""
+    found: list[list[str]] = [[]]
+    for key in sorted(COMMANDS.keys()):
+        name, parts = key.replace("_", "-"), COMMANDS.get(key).subcommands
+        found += [[name], *([name, part] for part in parts)]
+    return found
+
+
+@pytest.mark.parametrize("command", command_lines(), ids=lambda command: " ".join(command) or "edgeinfer")
+def test_the_help_of_every_command_is_one_screen(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert 3 < len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("name", ["run", "serve", "plan"])
+def test_every_option_is_named_in_short_and_explained_in_full(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as left:
+            main([name, flag])
+        assert left.value.code == 0
+        shown[flag] = capsys.readouterr().out
+    command = built(name, COMMANDS.get(name))
+    flags = [option for param in command.params for option in param.opts if option.startswith("--")]
+    assert len(flags) > 15
+    for flag in flags:
+        assert flag in shown["--help"]
+        assert f"{flag} " in shown["--help-all"] or f"{flag}\n" in shown["--help-all"]
+    assert "--help-all" in shown["--help"]
+    assert len(shown["--help-all"].splitlines()) > 40
+    assert "[EDGEINFER_" in shown["--help-all"]
+
+
+def test_help_in_full_is_a_word_behind_two_dashes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["tokenize", "--no-such", "--", "--help-all"])
+    assert "no option --no-such" in capsys.readouterr().err
 
 
 def test_a_guarded_command_keeps_its_options() -> None:

@@ -361,7 +361,7 @@ def test_a_share_of_memory_is_not_one_of_the_model(tiny, monkeypatch):
         ("plan", "60% of available memory (not of the model)"),
         ("run", "such as 3GB or 60% of available memory"),
     ):
-        shown = CliRunner().invoke(build_app(), [command, "--help"]).stdout
+        shown = CliRunner().invoke(build_app(), [command, "--help-all"]).stdout
         assert words in " ".join(shown.split())
 
 

@@ -34,6 +34,7 @@ def offered(
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
     words = line.split(" ")
+    monkeypatch.setenv("_TYPER_COMPLETE_WORD_TO_COMPLETE", words[-1])
     monkeypatch.setenv("COMP_WORDS", "\n".join(words))
     monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
     with pytest.raises(SystemExit):
@@ -78,6 +79,42 @@ def test_zsh_is_offered_them_too(
     models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert '"tiny"' in "".join(offered(monkeypatch, capsys, "edgeinfer rm ti", "zsh"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("edgeinfer rm ti", ["tiny"]),
+        ("edgeinfer run --mode b", ["balanced", "battery"]),
+        ("edgeinfer det", ["detokenize"]),
+    ],
+)
+def test_powershell_is_offered_them_too(
+    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, words: list[str]
+) -> None:
+    shown = offered(monkeypatch, capsys, line, "powershell")
+    assert [each.partition(":::")[0] for each in shown] == words
+    assert all(":::" in each for each in shown)
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        ("bash", "complete -o default -F _edgeinfer_completion edgeinfer"),
+        ("zsh", "compdef _edgeinfer_completion edgeinfer"),
+        ("fish", "complete --command edgeinfer"),
+        ("powershell", "Register-ArgumentCompleter -Native -CommandName edgeinfer -ScriptBlock $scriptblock"),
+        ("pwsh", "Register-ArgumentCompleter -Native -CommandName edgeinfer -ScriptBlock $scriptblock"),
+    ],
+)
+def test_every_shell_has_its_script(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shell: str, line: str
+) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    with pytest.raises(SystemExit) as left:
+        main(["--show-completion", shell])
+    assert left.value.code == 0
+    assert line in capsys.readouterr().out
 
 
 def test_every_command_that_takes_a_model_offers_them(

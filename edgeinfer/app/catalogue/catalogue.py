@@ -186,12 +186,12 @@ class Catalogue:
             return found  # the list is useful even so
         return found
 
-    def recommended(self, task: Task = "chat") -> tuple[ModelEntry, ...]:
-        """Known models that suit this machine, as offers, the best first."""
+    def recommended(self, task: Task = "chat", most: int | None = MOST_RECOMMENDED) -> tuple[ModelEntry, ...]:
+        """Known models that suit this machine, as offers, the best first; `most`: None lists all."""
         from edgeinfer.app.catalogue.recommendation import recommended
         from edgeinfer.engine.kv.limits import memory_for_model
 
-        found = recommended(task, memory_for_model() + self._held_bytes(), self._any_profile())[:MOST_RECOMMENDED]
+        found = recommended(task, memory_for_model() + self._held_bytes(), self._any_profile())[:most]
         with self._lock:
             self._known |= {each.source: each for each in found}
         return tuple(

@@ -26,7 +26,7 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.text_values import user_path
 
 FILE_CAP_BYTES = 1_000_000
-FOLDER_CAP_FILES = 200
+FOLDER_CAP_FILES = 1000
 FOLDER_CAP_BYTES = 10_000_000
 WALK_CAP_ENTRIES = 20_000
 GIT_LIMIT_S = 5.0

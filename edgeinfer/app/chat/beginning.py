@@ -34,11 +34,14 @@ class Beginning:
     system: str | None = None
 
 
-def last_chat(store: SessionStore, system: str | None = None) -> Chat | None:
-    """The saved chat that was changed last, with another system prompt if one is given; None if there is none."""
+def last_chat(store: SessionStore, system: str | None = None, *, other_than: int | None = None) -> Chat | None:
+    """The saved chat that was changed last, with another system prompt if one is given; None if there is none.
+
+    `other_than`: the number of an open chat, which is passed over.
+    """
     from edgeinfer.app.sessions.chat import Chat
 
-    kept = store.sessions(limit=1)
+    kept = [session for session in store.sessions(limit=2) if session.number != other_than]
     if not kept:
         return None
     chat = Chat(store, kept[0])

@@ -19,6 +19,7 @@ from edgeinfer.text_values import size_text
 
 Countable = str | KeptMedium
 """What takes tokens of a prompt."""
+PASTED = "pasted text"
 Origin = Literal["mention", "added", "pasted"]
 
 
@@ -31,6 +32,15 @@ class MessageDraft:
 
 
 @dataclass(frozen=True, slots=True)
+class FittedDraft:
+    """A draft as it is sent, why it cannot be sent, or None, and what to say about it."""
+
+    draft: MessageDraft
+    reason: str | None = None
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Enclosure:
     """One enclosure: a file, the files of a folder, or a pasted text."""
 
@@ -39,6 +49,8 @@ class Enclosure:
     origin: Origin
     n_bytes: int
     path: Path | None = None
+    folder: str = ""
+    """Name of the folder whose files these are, "" for anything else."""
 
     @property
     def size_text(self) -> str:
@@ -76,15 +88,16 @@ class Enclosures:
         label = attached.attachments[0].name
         if attached.folder is not None:
             label = f"{attached.folder}/ ({counted(len(attached.attachments), 'file')})"
-        self.items.append(Enclosure(label, attached.attachments, origin, attached.n_bytes, path))
+        folder = attached.folder or ""
+        self.items.append(Enclosure(label, attached.attachments, origin, attached.n_bytes, path, folder))
 
-    def add_pasted(self, text: str) -> Enclosure:
-        """Add a pasted text, under a unique name."""
-        number = 1 + sum(item.origin == "pasted" for item in self.items)
-        while any(item.label.startswith(f"pasted text {number} ") for item in self.items):
+    def add_pasted(self, text: str, name: str = PASTED) -> Enclosure:
+        """Add a text that is no file, under a name with a number of its own."""
+        number = 1 + sum(item.label.startswith(f"{name} ") for item in self.items)
+        while any(item.label.startswith(f"{name} {number} ") for item in self.items):
             number += 1
-        label = f"pasted text {number} ({counted(text.removesuffix(chr(10)).count(chr(10)) + 1, 'line')})"
-        attachment = Attachment(f"pasted text {number}", text)
+        label = f"{name} {number} ({counted(text.removesuffix(chr(10)).count(chr(10)) + 1, 'line')})"
+        attachment = Attachment(f"{name} {number}", text)
         item = Enclosure(label, (attachment,), "pasted", attachment.n_bytes)
         self.items.append(item)
         return item

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from edgeinfer.app.command_line.parameters import take_texts
+from edgeinfer.app.command_line.short_help import HELP_ALL, fits_screen, short_options
 from edgeinfer.app.plain_text import harmless
 from edgeinfer.errors import BadSetting, UnknownKey
 
@@ -83,10 +84,29 @@ class CommandGroup(TyperGroup):
 
 
 class Line(TyperCommand):
-    """A command. For an unknown option, the error suggests the nearest one."""
+    """A command. For an unknown option, the error suggests the nearest one. Its help fits on a screen."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if HELP_ALL in args[: args.index("--") if "--" in args else None] and not ctx.resilient_parsing:
+            typer.echo(self._help_with(ctx, super().format_options))
+            ctx.exit()
         return parsed(super().parse_args, self, ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options in full if the whole help fits on a screen, else in short."""
+        if fits_screen(self._help_with(ctx, super().format_options)):
+            super().format_options(ctx, formatter)
+        else:
+            before = formatter.getvalue()
+            formatter.write(short_options(self.get_params(ctx), ctx, formatter.width, before.count("\n")))
+
+    def _help_with(self, ctx: Any, format_options: Any) -> str:
+        """The help, with options as `format_options` writes them."""
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        format_options(ctx, formatter)
+        return str(formatter.getvalue()).rstrip("\n")
 
 
 def parsed(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:

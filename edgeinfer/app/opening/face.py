@@ -84,6 +84,13 @@ class OpeningFace(Protocol):
         """Announce a download that the user did not ask for, before it begins. Raises ModelNotFound if refused."""
         ...
 
+    def first_model(self) -> str | None:
+        """The name or source of the model to begin with, while none was used; None: the starter model.
+
+        Raises ModelNotFound if the user wants none.
+        """
+        ...
+
     def chosen(self, name: str, nbytes: int) -> None:
         """Show which model is about to be loaded."""
         ...
@@ -101,6 +108,7 @@ class WatchedFace:
     approve    may ask the user and wait; raises DoesNotFit for a no
     noted(text)
     agree      may ask too; raises ModelNotFound for a no (None: do not ask)
+    first      which model to begin with; may ask and wait; raises ModelNotFound for none (None: the starter model)
     chosen(name, nbytes)  the model that is about to be loaded
     is_beside  another model stays open meanwhile; one without room beside it is refused before it is loaded
 
@@ -115,11 +123,12 @@ class WatchedFace:
         noted: Callable[[str], object] | None = None,
         *,
         agree: Callable[[Download], None] | None = None,
+        first: Callable[[], str] | None = None,
         chosen: Callable[[str, int], None] | None = None,
         is_beside: bool = False,
     ) -> None:
         self._loaded, self._pulled, self._approve, self._noted = loaded, pulled, approve, noted
-        self._agree, self._chosen, self.is_beside = agree, chosen, is_beside
+        self._agree, self._first, self._chosen, self.is_beside = agree, first, chosen, is_beside
         self._called_off = threading.Event()
 
     def call_off(self) -> None:
@@ -181,6 +190,13 @@ class WatchedFace:
         if self._agree is not None:
             self._agree(download)
         self.check()
+
+    def first_model(self) -> str | None:
+        """Ask which model to begin with."""
+        self.check()
+        found = None if self._first is None else self._first()
+        self.check()
+        return found
 
     def chosen(self, name: str, nbytes: int) -> None:
         """Pass on that the model is here and about to be loaded."""

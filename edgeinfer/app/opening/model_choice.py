@@ -1,8 +1,8 @@
 """Chooses the model a command works on, remembers it once it has opened, and pulls it if needed.
 
 In: settings and a store. Out: a `LocalModel`. The order: what was requested (-m, environment, configuration), the model
-used last that still exists, the one pulled last, the starter model. Sources that are not on this machine are pulled,
-with progress and, for a model that does not fit, a question shown by a face.
+used last that still exists, the one pulled last, the one that the user chooses first, the starter model. What is not on
+this machine is pulled, with progress and, for a model that does not fit, a question shown by a face.
 """
 
 from __future__ import annotations
@@ -146,29 +146,39 @@ def pull_model(store: ModelStore, source: str, *, force: bool = False, face: Ope
 
 
 def _starter(store: ModelStore, face: OpeningFace, fetching: Callable[[], None]) -> LocalModel:
-    """The starter model, under whatever source it came here."""
+    """The starter model, under whatever source it came here; else the model that the user chooses first."""
     from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE
 
     try:
         return store.find(STARTER_NAME)
     except ModelNotFound:
-        return _pull_starter(store, face, STARTER_NAME, STARTER_SOURCE, fetching)
+        chosen = None if store.is_pulling(STARTER_SOURCE) else face.first_model()
+        if chosen not in (None, STARTER_NAME):
+            return _find_or_pull(store, chosen, face)
+        return _pull_starter(store, face, STARTER_NAME, STARTER_SOURCE, fetching, agreed=chosen is not None)
 
 
 def _pull_starter(
-    store: ModelStore, face: OpeningFace, name: str, source: str, fetching: Callable[[], None] = lambda: None
+    store: ModelStore,
+    face: OpeningFace,
+    name: str,
+    source: str,
+    fetching: Callable[[], None] = lambda: None,
+    *,
+    agreed: bool = False,
 ) -> LocalModel:
     """Pull a model that the user did not name, if the face agrees; its size is known before the download begins.
 
-    If another process is pulling it, wait for that without asking.
+    If another process is pulling it, wait for that without asking. `agreed`: the user has chosen it already.
     """
-    agreed = False
+    has_begun = False
 
     def report(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
-        nonlocal agreed
-        if not agreed:
-            face.agree(Download(name, source, total_bytes, len(store.models())))
-            agreed = True
+        nonlocal has_begun
+        if not has_begun:
+            if not agreed:
+                face.agree(Download(name, source, total_bytes, len(store.models())))
+            has_begun = True
             fetching()
         progress(done_bytes, total_bytes, bytes_per_s)
 

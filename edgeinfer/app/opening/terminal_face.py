@@ -79,6 +79,10 @@ class TerminalFace:
         if not typer.confirm("Fetch it?", default=True, err=True):
             raise ModelNotFound(download.refused)
 
+    def first_model(self) -> str | None:
+        """The starter model: a command answers now, and `edgeinfer models --recommend` lists others."""
+        return None
+
     def chosen(self, name: str, nbytes: int) -> None:
         """Nothing: the user who runs a command knows the model."""
 

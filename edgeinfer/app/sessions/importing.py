@@ -1,6 +1,6 @@
-"""Imports a chat from a file: Markdown or JSON that we exported, or a plain list of messages from another program.
+"""Imports chats from a file: Markdown or JSON that we exported, a plain list of messages, or chats of other programs.
 
-In: a store, a path. Out: a saved chat, its messages numbered as in the file; in Markdown, the comments between the
+In: a store, a path. Out: saved chats, their messages numbered as in the file; in Markdown, the comments between the
 texts say what each part is. Errors say what is wrong, and where.
 """
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -17,6 +19,14 @@ from typing import get_args
 from edgeinfer.app.image_files import data_of_url
 from edgeinfer.app.sessions.kept_images import KeptImage, kept_image
 from edgeinfer.app.sessions.kept_sounds import KeptSound, kept_sound
+from edgeinfer.app.sessions.other_chats import (
+    SQLITE_MARK,
+    Chat,
+    aichat_session,
+    chats_of_oterm,
+    chats_of_other,
+    parsed_json,
+)
 from edgeinfer.app.sessions.page_calls import with_rounds
 from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, Role, State, figures_of, rounds_of
 from edgeinfer.app.sessions.store import SessionStore
@@ -29,32 +39,77 @@ MOST_BYTES = 256 << 20
 
 
 def import_chat(store: SessionStore, path: Path) -> int:
-    """Add the chat in a file to the store. Returns its number. Raises SessionsFailed."""
+    """Add the chats in a file to the store. Returns the number of the newest. Raises SessionsFailed."""
+    return import_chats(store, path)[-1]
+
+
+def import_chats(store: SessionStore, path: Path) -> tuple[int, ...]:
+    """Add the chats in a file to the store, or none if one is damaged. Returns their numbers, the newest last.
+
+    Raises SessionsFailed.
+    """
     path = user_path(path)
-    text = _read(path)
     try:
-        found = chat_of_json(text) if text.lstrip()[:1] in ("{", "[") else chat_of_markdown(text)
+        found = _chats_in(path)
     except ValueError as error:
         raise SessionsFailed(f"{path} cannot be imported: {error}") from None
-    return store.add_chat(*found)
+    return tuple(store.add_chat(*chat) for chat in sorted(found, key=lambda chat: chat[0].created_s))
 
 
-def _read(path: Path) -> str:
-    """The text of a file with its line endings unchanged."""
+def _chats_in(path: Path) -> Sequence[Chat]:
+    """The chats in a file, by what it is. Raises ValueError, SessionsFailed."""
+    data = _read(path)
+    if data.startswith(SQLITE_MARK):
+        return chats_of_oterm(path)
+    if zipfile.is_zipfile(path):
+        return [chat for text in _texts_in_zip(path) for chat in chats_of_json(text)]
+    text = _decoded(data, path)
+    if text.lstrip()[:1] in ("{", "["):
+        return chats_of_json(text)
+    if path.suffix.lower() in YAML_SUFFIXES:
+        return [_chat_of(aichat_session(text), path.stem)]
+    return [chat_of_markdown(text)]
+
+
+def _texts_in_zip(path: Path) -> Iterator[str]:
+    """The files of chats in an export that is a ZIP archive. Raises ValueError."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = [each for each in archive.infolist() if _IN_ZIP.search(each.filename)]
+            if not entries:
+                raise ValueError("the archive has no conversations.json")
+            if sum(each.file_size for each in entries) > MOST_BYTES:
+                raise ValueError(f"the chats in it are larger than {MOST_BYTES >> 20} MiB")
+            for each in entries:
+                yield archive.read(each).decode("utf-8-sig")
+    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError) as error:
+        raise ValueError(f"the archive is damaged or locked ({error})") from None
+
+
+def _read(path: Path) -> bytes:
+    """The contents of a file."""
     try:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
             raise SessionsFailed(f"{path} is not a file; name an exported chat")
         if about.st_size > MOST_BYTES:
             raise SessionsFailed(f"{path} is larger than {MOST_BYTES >> 20} MiB; a chat is smaller")
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SessionsFailed(f"{path} is not UTF-8 text (byte {error.start}); export writes .md or .json") from None
+        return path.read_bytes()
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "impossible name"
         raise SessionsFailed(f"{path} cannot be read: {reason}") from None
 
 
+def _decoded(data: bytes, path: Path) -> str:
+    """Text with its line endings unchanged."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SessionsFailed(f"{path} is not UTF-8 text (byte {error.start}); export writes .md or .json") from None
+
+
+YAML_SUFFIXES = (".yaml", ".yml")
+_IN_ZIP = re.compile(r"(^|/)conversations(-\d+)?\.json$")
 KEY = "edgeinfer_chat"
 FORMAT = 1
 LATEST_S = 1e11
@@ -64,26 +119,28 @@ SYSTEM_ROLES = ("system", "developer")
 ROLES: tuple[Role, ...] = get_args(Role)
 STATES: tuple[State, ...] = ("whole", "stopped", "cut", "failed")
 
-Chat = tuple[KeptSession, tuple[KeptMessage, ...]]
+
+def chats_of_json(text: str) -> Sequence[Chat]:
+    """Parse chats. Raises ValueError if there are none."""
+    found = parsed_json(text)
+    return chats_of_other(found) or [_chat_of(found)]
 
 
 def chat_of_json(text: str) -> Chat:
-    """Parse a chat. Raises ValueError if it is not one."""
-    try:
-        found: object = json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"it is not valid JSON ({error})") from None
+    """Parse a chat that we exported, or a list of messages. Raises ValueError if it is not one."""
+    return _chat_of(parsed_json(text))
+
+
+def _chat_of(found: object, title: str = "") -> Chat:
     if isinstance(found, dict) and KEY in found:
         return _own(found)
     if isinstance(found, dict) and isinstance(found.get("messages"), list):
-        return _listed(found["messages"], words_at(found, "title", "the chat") or "")
+        return _listed(found["messages"], words_at(found, "title", "the chat") or title)
     if isinstance(found, list):
         return _listed(found, "")
     raise ValueError(
         f'this is not an exported edgeinfer chat: it has neither "{KEY}" nor a list of messages with "role" and '
-        '"content"'
+        '"content", and it is no export of ChatGPT, Claude, Open WebUI, LM Studio, aichat or oterm'
     )
 
 

@@ -280,8 +280,10 @@ def figures_text(figures: Figures | None) -> str | None:
 
 def figures_of(text: str | None) -> Figures | None:
     """Parse figures from a column, ignoring fields of later versions. Returns None if any value has the wrong type."""
+    if not text:
+        return None
     try:
-        found = json.loads(text or "null", parse_constant=float)
+        found = json.loads(text, parse_constant=float)
         known = {field.name for field in dataclasses.fields(Figures)}
         figures = Figures(**{name: value for name, value in found.items() if name in known}) if found else None
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -309,10 +311,10 @@ def attachments_text(attachments: Sequence[Attachment]) -> str | None:
 
 def attachments_of(text: str | None, media: KeptMedia = NO_MEDIA) -> tuple[Attachment, ...]:
     """Parse attachments from a column; an image or a sound that is not among `media` is left out."""
+    if not text:
+        return ()
     try:
-        found = [
-            (str(name), str(body), [media.get(key) for key in keys]) for name, body, *keys in json.loads(text or "[]")
-        ]
+        found = [(str(name), str(body), [media.get(key) for key in keys]) for name, body, *keys in json.loads(text)]
     except (ValueError, TypeError, RecursionError):
         return ()
     return tuple(

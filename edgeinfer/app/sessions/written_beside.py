@@ -54,8 +54,10 @@ def beside_text(beside: WrittenBeside | None) -> str | None:
 
 def beside_of(text: str | None) -> WrittenBeside | None:
     """Parse a column, ignoring fields of later versions; None if it is empty or damaged."""
+    if not text:
+        return None
     try:
-        found = json.loads(text or "null")
+        found = json.loads(text)
         known = {field.name for field in dataclasses.fields(WrittenBeside)}
         beside = WrittenBeside(**{name: value for name, value in found.items() if name in known})
     except (ValueError, TypeError, AttributeError, RecursionError):

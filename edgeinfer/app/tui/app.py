@@ -26,12 +26,16 @@ from edgeinfer.app.tui.app_state import AppState
 from edgeinfer.app.tui.keys import other_ids, palette, remapped
 from edgeinfer.app.tui.screens.chat import ChatScreen
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.settings import find_option
 
 HANGUP_CODE = 129
 LAST_S = 30.0
 """After such a signal the process ends within this time: what writes to a terminal that is gone may wait for ever."""
+FEW_COLOUR_TERMS = ("linux", "ansi", "xterm", "screen", "vt100", "vt220", "cygwin", "rxvt")
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 """Minimum size of the terminal in cells."""
+FEW_COLOURS_THEME = "ansi-dark"
+"""In place of the default theme where there are 16 colours, as its own would become: the terminal's."""
 # Without colours, selection, cursor and focus must stay visible. These rules are for Textual's own widgets; ours define
 # theirs themselves. OptionList does not draw reverse (Textual 8.2), so its cursor is bold and underlined.
 NO_COLOUR_CSS = """
@@ -52,6 +56,11 @@ ToggleButton:nocolor:focus { text-style: underline; }
 Button:nocolor:focus { text-style: bold underline; }
 CollapsibleTitle:nocolor:focus { text-style: bold underline; }
 """
+# Of 16 colours, the bright ones are too loud for what is not selected.
+ANSI_CSS = """
+DataTable:ansi > .datatable--header { background: ansi_default; color: ansi_default; text-style: bold underline; }
+FooterKey:ansi .footer-key--key { color: ansi_default; text-style: bold; }
+"""
 
 
 class ChatApp(App[int]):
@@ -64,6 +73,7 @@ class ChatApp(App[int]):
     Toast { padding: 0 1; max-width: 100%; }
     """
         + NO_COLOUR_CSS
+        + ANSI_CSS
     )
     ENABLE_COMMAND_PALETTE = True
 
@@ -82,7 +92,8 @@ class ChatApp(App[int]):
     def on_mount(self) -> None:
         face = self.state.tuning.settings.face
         if face.theme in self.available_themes:
-            self.theme = face.theme
+            is_default = face.theme == find_option("theme").default
+            self.theme = FEW_COLOURS_THEME if is_default and self.state.has_few_colours else face.theme
         else:
             self.chat_screen.tell(f"no theme is called {face.theme!r}; there are: {', '.join(self.available_themes)}")
         keys, notices = remapped(face.keys, other_ids() if face.keys else ())
@@ -161,6 +172,13 @@ def ansi_colour(environ: Mapping[str, str]) -> bool | None:
     By default Textual turns colours into greys, and under an ansi theme into black on black; True omits all colours.
     """
     return True if "NO_COLOR" in environ else None
+
+
+def has_few_colours(environ: Mapping[str, str]) -> bool:
+    """Whether a terminal has 16 colours at most, as far as the environment says."""
+    if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return False
+    return environ.get("TERM", "").lower() in FEW_COLOUR_TERMS or environ.get("TERM", "").endswith("-16color")
 
 
 def is_too_small(width: int, height: int) -> bool:

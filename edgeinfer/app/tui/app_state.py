@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeinfer.app.chat.beginning import Beginning, TypedAhead
 from edgeinfer.app.chat.chat_modules import ChatModules
+from edgeinfer.app.chat.saved_prompts import SavedPrompts
 from edgeinfer.app.opening.loading import answer_options
 from edgeinfer.app.tui.graphics.pixel_terminal import PixelTerminal
 from edgeinfer.settings import Settings, find_option, load_settings, read_value
@@ -74,6 +75,7 @@ class AppState:
     opening: Opening
     folder: Path
     """Folder for the app's histories."""
+    prompts: SavedPrompts = field(default_factory=SavedPrompts)
     snapshots: Snapshots | None = None
     modules: ChatModules = field(default_factory=ChatModules)
     """Files that stand before the first question of chats."""
@@ -88,6 +90,8 @@ class AppState:
     """Why nothing of this run is saved, or "" if it is."""
     beginning: Beginning = field(default_factory=Beginning)
     """What the command line asks the chat to start with."""
+    has_few_colours: bool = False
+    """Whether the terminal has 16 colours at most."""
     opening_text: str = ""
     """Progress of opening a model, or "" if none is being opened."""
     typed: TypedAhead = field(default_factory=TypedAhead)

@@ -129,6 +129,14 @@ class DownloadAsked(message.Message, bubble=False):
         self.answer = answer
 
 
+class FirstModelAsked(message.Message, bubble=False):
+    """Asks which model to begin with; the engine thread waits for `answer`: a name or a source, "" for none."""
+
+    def __init__(self, answer: Callable[[str], None]) -> None:
+        super().__init__()
+        self.answer = answer
+
+
 class ModelOpened(message.Message, bubble=False):
     """A model is ready."""
 

@@ -7,10 +7,8 @@ are called from others. All failures are reported, and the text generated so far
 from __future__ import annotations
 
 import gc
-import queue
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.message import Message
 
-from edgeinfer.app.opening.face import Download, OpeningCalledOff, WatchedFace
+from edgeinfer.app.opening.face import OpeningCalledOff, WatchedFace
 from edgeinfer.app.sessions.conversation import figures_of, messages_told, state_of, text_of
 from edgeinfer.app.sessions.records import State
 from edgeinfer.app.tui.engine import (
@@ -31,25 +29,23 @@ from edgeinfer.app.tui.engine import (
 )
 from edgeinfer.app.tui.engine_answer import AnswerCalledOff, JobAnswer, tell_reading
 from edgeinfer.app.tui.engine_beside import BesideWork, unbegun
+from edgeinfer.app.tui.engine_face import AppFace
 from edgeinfer.app.tui.engine_messages import (
     Answered,
     AnswerJob,
     BesideJob,
     ChatRestored,
     CloseJob,
-    DownloadAsked,
     EnterChat,
     Job,
-    ModelChosen,
     ModelFailed,
     ModelOpened,
-    ModelOpening,
     Notified,
     OpenModelJob,
     Summarise,
     TextBuffer,
 )
-from edgeinfer.errors import DeviceFailed, DoesNotFit, EdgeInferError, ModelNotFound
+from edgeinfer.errors import DeviceFailed, DoesNotFit, EdgeInferError
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
@@ -60,8 +56,6 @@ if TYPE_CHECKING:
     from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.scheduler.stats import Stats
 
-LOOK_S = 0.1
-"""Interval for checking whether an opening that waits for the user's answer was cancelled."""
 NO_MODEL = "no model is open, so nothing can answer; /model opens one"
 TOO_LITTLE = "there is too little to sum up yet: two questions at least are needed"
 
@@ -196,17 +190,7 @@ class EngineWork:
         self._post(ModelFailed(again, self._model, before.settings.model.model))
 
     def _new_face(self, *, is_beside: bool) -> WatchedFace:
-        from edgeinfer.app.plans.fit import approve_quietly
-
-        self._face = face = WatchedFace(
-            self._tell_loading,
-            self._tell_pulling,
-            approve_quietly,
-            lambda text: self._post(Notified(text)),
-            agree=self._ask,
-            chosen=lambda name, nbytes: self._post(ModelChosen(name, nbytes)),
-            is_beside=is_beside,
-        )
+        self._face = face = AppFace(self._post, is_beside=is_beside)
         return face
 
     def _take(self, loaded: LoadedModel, settings: Settings) -> None:
@@ -222,25 +206,6 @@ class EngineWork:
         self._loaded, self._opened = loaded, _Opened(settings, model.info.name, model.info.path)
         gc.freeze()  # otherwise garbage collection visits all of the compiler's objects and blocks the UI for 100 ms
         self._post(ModelOpened(model))
-
-    def _tell_loading(self, what: str, done: int, total: int) -> None:
-        self._post(ModelOpening(what, done, total))
-
-    def _tell_pulling(self, source: str, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
-        done = done_bytes, total_bytes or 0
-        self._post(ModelOpening(f"fetching {source}", *done, unit="bytes", rate=bytes_per_s))
-
-    def _ask(self, download: Download) -> None:
-        """Ask whether to download a model that the user did not name, and wait. Raises ModelNotFound if refused."""
-        answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._post(DownloadAsked(str(download), answers.put))
-        while True:
-            if self._face is not None:
-                self._face.check()
-            with suppress(queue.Empty):
-                if answers.get(timeout=LOOK_S):
-                    return
-                raise ModelNotFound(download.refused)
 
     def _enter(self, chat: int | None) -> None:
         """Save the KV cache of the current chat, and restore that of another one.

@@ -19,7 +19,7 @@ from edgeinfer.app.sessions.autosave import Autosave
 from edgeinfer.app.sessions.database import IN_MEMORY
 from edgeinfer.app.sessions.snapshots import Snapshots
 from edgeinfer.app.sessions.store import SessionStore, default_path
-from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.app import ChatApp, has_few_colours
 from edgeinfer.app.tui.app_state import AppState, Tuning
 from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.graphics.pixel_terminal import ask_terminal
@@ -55,6 +55,7 @@ def run_app(
         if begins is not None:
             begins(app)
         app.state.typed = typed or app.state.typed
+        app.state.has_few_colours = has_few_colours(os.environ)
         if app.state.tuning.settings.face.previews == "auto":
             app.state.terminal, app.state.typed = ask_terminal(app.state.typed, os.environ)
         return app.run() or 0

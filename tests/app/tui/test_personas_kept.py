@@ -10,8 +10,8 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, TextArea
 
-from edgeinfer.app.chat.personas import Personas
-from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
+from edgeinfer.app.chat.personas import NamedText, Personas
+from edgeinfer.app.tui.screens.personas import PersonasScreen
 from tests.app.tui.flows import wait_until
 
 SIZES = pytest.mark.parametrize("size", [(40, 12), (100, 40)])
@@ -23,7 +23,7 @@ class Opened(App[None]):
     def __init__(self, personas: Personas) -> None:
         super().__init__()
         self.personas = personas
-        self.results: list[ChosenPersona | None] = []
+        self.results: list[NamedText | None] = []
 
     def on_mount(self) -> None:
         """Open them."""
@@ -63,7 +63,7 @@ async def test_choosing_one(personas: Personas, size: tuple[int, int]) -> None:
         await wait_until(pilot, lambda: app.screen.query_one(TextArea).text == "Be [red]exact[/red].[2J")
         await pilot.press("down", "enter")
         await wait_until(pilot, lambda: app.results)
-        assert app.results == [ChosenPersona("Poet", "Answer in verse.")]
+        assert app.results == [NamedText("Poet", "Answer in verse.")]
 
 
 @SIZES

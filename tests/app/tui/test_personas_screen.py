@@ -9,9 +9,9 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, TextArea
 
-from edgeinfer.app.chat.personas import Persona
+from edgeinfer.app.chat.personas import NamedText
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.screens.personas import NONE_YET, PersonasScreen
+from edgeinfer.app.tui.screens.personas import PersonasScreen
 from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import wait_until
 from tests.app.tui.scripted import Script
@@ -46,7 +46,7 @@ def text(pilot: Pilot[int]) -> TextArea:
     return pilot.app.screen.query_one(TextArea)
 
 
-def kept(app: ChatApp) -> list[Persona]:
+def kept(app: ChatApp) -> list[NamedText]:
     return list(app.state.personas.all())
 
 
@@ -54,13 +54,13 @@ async def test_one_is_made_from_the_system_prompt_in_use(make: Make) -> None:
     app = make(Script(), system="Be brief.")
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
-        assert hint(pilot) == NONE_YET
+        assert hint(pilot) == PersonasScreen.none_yet
         await pilot.press("n")
         assert pilot.app.screen.query_one(Input).has_focus
         assert text(pilot).text == "Be brief."
         await pilot.press(*"Short", "ctrl+s")
         await wait_until(pilot, lambda: names(pilot) == ["Short"])
-        assert kept(app) == [Persona("Short", "Be brief.")]
+        assert kept(app) == [NamedText("Short", "Be brief.")]
 
 
 async def test_enter_goes_from_the_name_to_the_text(make: Make) -> None:
@@ -70,7 +70,7 @@ async def test_enter_goes_from_the_name_to_the_text(make: Make) -> None:
         await pilot.press("n", *"Short", "enter")
         assert text(pilot).has_focus
         await pilot.press(*"Be brief.", "enter", *"Always.", "ctrl+s")
-        await wait_until(pilot, lambda: kept(app) == [Persona("Short", "Be brief.\nAlways.")])
+        await wait_until(pilot, lambda: kept(app) == [NamedText("Short", "Be brief.\nAlways.")])
 
 
 async def test_a_name_that_cannot_be_one_is_said_and_nothing_is_lost(make: Make) -> None:
@@ -94,7 +94,7 @@ async def test_one_is_changed(make: Make) -> None:
         assert text(pilot).has_focus
         text(pilot).text = "Arr."
         await pilot.press("ctrl+s")
-        assert kept(app) == [Persona("Pirate", "Arr.")]
+        assert kept(app) == [NamedText("Pirate", "Arr.")]
         assert text(pilot).read_only
         assert text(pilot).text == "Arr."
         assert app.screen.query_one(OptionList).has_focus
@@ -108,7 +108,7 @@ async def test_escape_leaves_one_as_it_was(make: Make) -> None:
         await pilot.press("e")
         text(pilot).text = "Arr."
         await pilot.press("escape")
-        assert kept(app) == [Persona("Pirate", "Speak like a pirate.")]
+        assert kept(app) == [NamedText("Pirate", "Speak like a pirate.")]
         assert text(pilot).text == "Speak like a pirate."
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.screen is app.chat_screen)
@@ -122,7 +122,7 @@ async def test_another_name_is_the_same_persona(make: Make) -> None:
         await pilot.press("e")
         app.screen.query_one(Input).value = "Captain"
         await pilot.press("ctrl+s")
-        assert kept(app) == [Persona("Captain", "Arr.")]
+        assert kept(app) == [NamedText("Captain", "Arr.")]
 
 
 async def test_a_name_that_another_one_has_is_refused(make: Make) -> None:
@@ -137,7 +137,7 @@ async def test_a_name_that_another_one_has_is_refused(make: Make) -> None:
         app.screen.query_one(Input).value = "Zen"
         await pilot.press("ctrl+s")
         assert hint(pilot) == "there is one called Zen already"
-        assert kept(app) == [Persona("Pirate", "Arr."), Persona("Zen", "Sit.")]
+        assert kept(app) == [NamedText("Pirate", "Arr."), NamedText("Zen", "Sit.")]
 
 
 async def test_one_is_deleted_and_brought_back(make: Make) -> None:
@@ -153,7 +153,7 @@ async def test_one_is_deleted_and_brought_back(make: Make) -> None:
         await pilot.press("u")
         await wait_until(pilot, lambda: names(pilot) == ["Pirate", "Zen"])
         assert app.screen.query_one(OptionList).highlighted == 0
-        assert kept(app) == [Persona("Pirate", "Arr."), Persona("Zen", "Sit.")]
+        assert kept(app) == [NamedText("Pirate", "Arr."), NamedText("Zen", "Sit.")]
 
 
 async def test_the_last_one_is_deleted_and_can_be_brought_back(make: Make) -> None:
@@ -207,4 +207,4 @@ async def test_it_can_be_used_in_the_smallest_terminal(make: Make) -> None:
     async with app.run_test(size=(40, 12)) as pilot:
         await opened(pilot)
         await pilot.press("n", *"Short", "tab", *"Hi", "ctrl+s")
-        await wait_until(pilot, lambda: kept(app) == [Persona("Short", "Hi")])
+        await wait_until(pilot, lambda: kept(app) == [NamedText("Short", "Hi")])

@@ -183,7 +183,8 @@ class AnsweringActions(ShowingActions, Queueing):
         widget = self.transcript.answer(writing.message)
         if widget is not None:
             widget.runs = event.runs
-            widget.finish(event.text, note_of(message))
+            why = f": {event.notices[0]}" if event.state == "failed" and event.notices else ""
+            widget.finish(event.text, note_of(message) + why)
 
     def keep_answer(
         self, number: int, text: str, state: State, figures: Figures | None, beside: WrittenBeside | None = None

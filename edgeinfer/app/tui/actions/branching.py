@@ -30,10 +30,14 @@ class Branching(CallingActions):
             self.composer.put(beginning.question)
             self.composer.send()
 
+    async def action_resume(self, argument: str = "") -> None:
+        """Go on with the chat that was changed last, other than this one."""
+        await self.continue_last(None)
+
     async def continue_last(self, system: str | None) -> None:
         """Open the most recently changed saved chat."""
         try:
-            chat = last_chat(self.state.store, system)
+            chat = last_chat(self.state.store, system, other_than=self.chat.number)
         except EdgeInferError as error:
             self.tell(str(error), is_error=True)
             return
@@ -71,7 +75,7 @@ class Branching(CallingActions):
     async def action_new(self, argument: str = "") -> None:
         """Start a new chat with the same settings and system prompt; the first page shows that prompt."""
         self.leave_answer()
-        self.chat = Chat(self.state.store, system=self.chat.system)
+        self.chat, self._resumable = Chat(self.state.store, system=self.chat.system), None
         self.engine.give(EnterChat(None))
         self.show_figures(None)
         await self.show_branch()

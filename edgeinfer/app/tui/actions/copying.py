@@ -11,12 +11,19 @@ from pathlib import Path
 from textual import work
 from textual.actions import SkipAction
 
+from edgeinfer.app.plain_text import counted
 from edgeinfer.app.sessions.exporting import export_chat, export_path, fence_suffix, free_name, save_text
-from edgeinfer.app.sessions.importing import import_chat
+from edgeinfer.app.sessions.importing import import_chats
 from edgeinfer.app.tui.actions.branching import Branching
-from edgeinfer.app.tui.text.markdown import Fence, fences_of
+from edgeinfer.app.tui.text.markdown import Fence
+from edgeinfer.app.tui.text.thinking import shown_fences
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.text_values import user_path
+
+WHICH_FILE = (
+    "which file? /import PATH reads what /export wrote, and chats of ChatGPT, Claude, Open WebUI, LM Studio, aichat "
+    "and oterm"
+)
 
 
 class Copying(Branching):
@@ -70,19 +77,23 @@ class Copying(Branching):
     def action_import(self, argument: str = "") -> None:
         """Import a chat from a file and show it."""
         if argument:
+            self.tell(f"reading {argument} …")
             self.read_import(user_path(argument))
         else:
-            self.tell("which file? /import PATH reads Markdown or JSON that was exported")
+            self.tell(WHICH_FILE)
 
     @work(thread=True, exclusive=True, group="files")
     def read_import(self, path: Path) -> None:
         """Import a file in a worker thread, then open the chat."""
         try:
-            number = import_chat(self.state.store, path)
+            numbers = import_chats(self.state.store, path)
         except EdgeInferError as error:
             self.app.call_from_thread(self.tell, str(error), is_error=True)
             return
-        self.app.call_from_thread(lambda: self.run_worker(self.open_chat(number), group="chats"))
+        if len(numbers) > 1:
+            said = f"{len(numbers)} chats imported; the newest is open, Ctrl+O lists them all"
+            self.app.call_from_thread(self.tell, said)
+        self.app.call_from_thread(lambda: self.run_worker(self.open_chat(numbers[-1]), group="chats"))
 
     @work(group="clipboard")
     async def copy(self, text: str) -> None:
@@ -114,13 +125,13 @@ class Copying(Branching):
 
     def chosen_fence(self, number: str) -> Fence | None:
         """Fence `number` of the selected message, from 1, or its last fence. Shows a notice if there is none."""
-        fences = fences_of(self.selected_text())
+        fences = shown_fences(self.selected_text())
         if not fences:
-            self.tell("this message has no code fence")
+            self.tell("this message has no code block")
             return None
         if not number.strip():
             return fences[-1]
         if not number.strip().isdigit() or not 1 <= int(number) <= len(fences):
-            self.tell(f"this message has {len(fences)} code fences; say 1 to {len(fences)}")
+            self.tell(f"this message has {counted(len(fences), 'code block')}; say 1 to {len(fences)}")
             return None
         return fences[int(number) - 1]

@@ -64,9 +64,10 @@ MEANWHILE = "You can type and send already; the answer follows."
 PERSONA = "persona "
 PROMPT_CHARACTERS = 60
 """Length at which the first page truncates a system prompt."""
+READING_PROMPT = "reading the prompt"
 BETWEEN_S = 0.5
 """Minimum time between two updates of the meters, in seconds."""
-NO_MODEL = "No model is open. Ctrl+L shows the models that are here and fetches others."
+MODELS_KEY = "Ctrl+L shows the models that are here and fetches others."
 
 
 class ShowingActions(PicturingActions):
@@ -74,6 +75,8 @@ class ShowingActions(PicturingActions):
 
     _named_prompt: tuple[str, str] | None = None
     """The last system prompt looked up, and its name."""
+    _resumable: str | None = None
+    """The title of the last chat, "" if there is none, None while it was not looked up."""
 
     def question_entry(self, message: KeptMessage) -> QuestionEntry:
         """Build the transcript entry of a question."""
@@ -141,8 +144,22 @@ class ShowingActions(PicturingActions):
                 for command in COMMANDS
                 if command.id in KEYS_SHOWN
             )
-            self.first_page.show([*self.model_lines(), *self.prompt_lines()], keys)
+            self.first_page.show([*self.model_lines(), *self.prompt_lines(), *self.resume_lines()], keys)
         self.first_page.set_class(is_empty, "-shown")
+
+    def resume_lines(self) -> Sequence[str]:
+        """A line about the last chat, if there is one; it is looked up once for each new chat."""
+        if self._resumable is None:
+            try:
+                kept = self.state.store.sessions(limit=1)
+            except EdgeInferError:  # told by whatever needs the chats
+                kept = ()
+            self._resumable = kept[0].title if kept else ""
+        command = next(command for command in COMMANDS if command.id == "resume")
+        keys = ", ".join(shown_keys(command, self.state.keys))
+        title = " ".join(self._resumable.split())
+        shown = title if len(title) <= PROMPT_CHARACTERS else f"{title[:PROMPT_CHARACTERS]}…"
+        return (f"{keys} goes on with the last chat: “{shown}”.",) if shown else ()
 
     def prompt_name(self) -> str:
         """The name of the system prompt in use, "" if there is none. Personas are looked up once per text."""
@@ -172,7 +189,8 @@ class ShowingActions(PicturingActions):
         if step is not None and step.what == ASKING:
             return ("No model is here yet.",)
         if step is None:
-            return (NO_MODEL,)
+            why = f": {self.failed}" if self.failed else "."
+            return (f"No model is open{why}", MODELS_KEY)
         return [*filter(None, [self.opened]), self.opening.line(), MEANWHILE]
 
     def look_at_context(self) -> None:
@@ -209,10 +227,20 @@ class ShowingActions(PicturingActions):
             self.tell("an answer is being written; Escape stops it")
         return self.writing is not None
 
+    def show_waiting(self, text: str) -> None:
+        """Say under the answer that has not begun what it waits for."""
+        widget = None if self.writing is None else self.transcript.answer(self.writing.message)
+        if widget is not None:
+            widget.show_doing(text)
+
     def on_prompt_read(self, event: PromptRead) -> None:
         """Show the progress of prefill."""
         event.stop()
-        if self.writing is None or self.is_metered():
+        if self.writing is None:
+            return
+        self.prefill(READING_PROMPT, event.done, event.total)
+        self.show_waiting(f"{self.prefill.line()}; Escape stops" if event.done < event.total else WRITING)
+        if self.is_metered():
             return
         progress = (event.done, event.total) if event.done < event.total else None
         self.show_meters(replace(self.metered, prompt=progress))

@@ -15,12 +15,14 @@ from edgeinfer.app.tui.actions.showing import ASKING, ShowingActions
 from edgeinfer.app.tui.engine_messages import (
     ChatRestored,
     DownloadAsked,
+    FirstModelAsked,
     ModelChosen,
     ModelFailed,
     ModelOpened,
     ModelOpening,
     OpenModelJob,
 )
+from edgeinfer.app.tui.widgets.entries import WRITING
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Switching(ShowingActions):
     def open_model(self) -> None:
         """Open the model that the settings name, in place of the current one."""
         self.state.model = None
-        self.opened = ""
+        self.opened = self.failed = ""
         self.opening("opening the model", 0, 0)
         self.show_opening()
         self.engine.give(OpenModelJob(self.state.tuning.settings))
@@ -57,12 +59,15 @@ class Switching(ShowingActions):
         """Show the progress of opening, refreshed until `end_opening` so that seconds count up between reports."""
         self.state.opening_text = self.opening.title
         self.show_title()
+        if self.opening.step is not None:
+            self.show_waiting(f"first the model: {self.opening.line()}")
         if self._redrawing is None:
             self._redrawing = self.set_interval(REDRAW_S, self.show_opening)
 
     def end_opening(self) -> None:
         """Opening a model has ended: clear its progress and stop the timer."""
         self.opening.clear()
+        self.show_waiting(WRITING)
         self.state.opening_text = ""
         if self._redrawing is not None:
             self._redrawing.stop()
@@ -84,10 +89,25 @@ class Switching(ShowingActions):
 
         self.app.push_screen(DownloadQuestion(event.text), lambda answer: event.answer(bool(answer)))
 
+    def on_first_model_asked(self, event: FirstModelAsked) -> None:
+        """Let the user choose the model to begin with."""
+        event.stop()
+        self.opening(ASKING, 0, 0)
+        self.show_opening()
+        from edgeinfer.app.tui.screens.first_model import MORE, FirstModelScreen
+
+        def take(name: str | None) -> None:
+            event.answer("" if name in (None, MORE) else name or "")
+            if name == MORE:
+                self.action_models()
+
+        self.app.push_screen(FirstModelScreen(self.catalogue()), take)
+
     def on_model_opened(self, event: ModelOpened) -> None:
         """The model is open."""
         event.stop()
         self.end_opening()
+        self.failed = ""
         self.state.model = event.model
         self.give_modules(event.model)
         self.recount()
@@ -125,8 +145,10 @@ class Switching(ShowingActions):
             with suppress(BadSetting):  # the settings file may have been broken meanwhile
                 self.state.tuning.put("model", event.setting)
         self.recount()
+        self.failed = "" if event.model is not None else event.reason
         self.show_title()
-        self.tell(f"{event.reason} (Ctrl+L shows the models)", is_error=True)
+        if event.model is not None or self.transcript.entries:  # else the first page says it
+            self.tell(f"{event.reason} (Ctrl+L shows the models)", is_error=True)
 
     def on_chat_restored(self, event: ChatRestored) -> None:
         """The KV cache of this chat has been restored."""

@@ -24,9 +24,9 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.settings import find_option
 
 if TYPE_CHECKING:
+    from edgeinfer.app.chat.personas import NamedText
     from edgeinfer.app.sessions.records import Attachment
     from edgeinfer.app.tui.engine import EngineModel
-    from edgeinfer.app.tui.screens.personas import ChosenPersona
     from edgeinfer.engine.model_info import ModelInfo
 
 
@@ -62,15 +62,14 @@ class Talking(Switching, AnsweringActions):
 
     def action_personas(self, argument: str = "") -> None:
         """Use the named persona, or choose one from a list."""
-        from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
+        from edgeinfer.app.tui.screens.personas import PersonasScreen
 
         if argument:
-            persona = self.state.personas.find(argument)
-            self.use_persona(ChosenPersona(persona.name, persona.text))
+            self.use_persona(self.state.personas.find(argument))
             return
         self.app.push_screen(PersonasScreen(self.state.personas, self.chat.system), self.use_persona)
 
-    def use_persona(self, chosen: ChosenPersona | None) -> None:
+    def use_persona(self, chosen: NamedText | None) -> None:
         """Use a persona's text as the system prompt. If none was chosen, refresh its name in the title."""
         self._named_prompt = None
         if chosen is None:
@@ -84,6 +83,33 @@ class Talking(Switching, AnsweringActions):
             self.show_title()
             self.look_at_context()
             self.tell(f"{chosen.name} answers now")
+
+    def action_prompts(self, argument: str = "") -> None:
+        """Put the named saved prompt into the input, or choose one from a list."""
+        from edgeinfer.app.tui.screens.personas import SavedPromptsScreen
+
+        if argument:
+            self.use_prompt(self.state.prompts.find(argument))
+            return
+        draft = self.composer.draft.text
+        self.app.push_screen(SavedPromptsScreen(self.state.prompts, draft), self.use_prompt)
+
+    def use_prompt(self, chosen: NamedText | None) -> None:
+        """Put a saved prompt into the input, with its fields filled in."""
+        from edgeinfer.app.chat.saved_prompts import fields_of
+        from edgeinfer.app.tui.screens.prompt_fields import PromptFieldsScreen
+
+        if chosen is None:
+            return
+        if fields_of(chosen.text):
+            self.app.push_screen(PromptFieldsScreen(chosen), self.put_prompt)
+        else:
+            self.put_prompt(chosen.text)
+
+    def put_prompt(self, text: str | None) -> None:
+        """Put a text into the input, to be changed or sent."""
+        if text is not None:
+            self.composer.put(text)
 
     def action_set(self, argument: str = "") -> None:
         """Change any setting for this run: /set NAME VALUE."""

@@ -14,21 +14,20 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from edgeinfer.app.chat.commands import COMMANDS, find, slash_commands
-from edgeinfer.app.chat.enclosures import Countable, MessageDraft
 from edgeinfer.app.chat.input_history import InputHistory, history_path
+from edgeinfer.app.tui.actions.asking_folder import FolderActions
 from edgeinfer.app.tui.actions.beside import BesideActions
-from edgeinfer.app.tui.actions.copying import Copying
-from edgeinfer.app.tui.actions.talking import Talking, why_unread
+from edgeinfer.app.tui.actions.coding import CodingActions
 from edgeinfer.app.tui.engine_messages import Notified
 from edgeinfer.app.tui.keys import action_of, bindings
 from edgeinfer.app.tui.widgets.chat_bars import ContextBar, Meters, TitleBar, UnsavedBanner
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.first_page import FirstPage
 from edgeinfer.app.tui.widgets.transcript import Transcript
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import BadSetting
 
 
-class ChatScreen(BesideActions, Talking, Copying):
+class ChatScreen(BesideActions, FolderActions, CodingActions):
     """The main screen of the app."""
 
     DEFAULT_CSS = """
@@ -51,13 +50,13 @@ class ChatScreen(BesideActions, Talking, Copying):
             history=InputHistory(None if self.state.unsaved else history_path()),
             commands=[(command.form, command.help) for command in slash_commands()],
             count_tokens=self.count_tokens,
-            why_unfit=self.why_unfit,
         )
         yield Meters()
 
     async def on_mount(self) -> None:
         """Carry out the command line before any key arrives; the engine begins after the first draw."""
         self.begin_picturing()
+        self.composer.fit = self.fit_draft
         self.show_title()
         self.state.autosave.failed = self.tell_unsaved
         self.open_model()
@@ -131,35 +130,6 @@ class ChatScreen(BesideActions, Talking, Copying):
         """Exit; everything is saved."""
         self.leave_answer()
         self.app.exit(0)
-
-    def count_tokens(self, text: Countable) -> int | None:
-        """The number of tokens of a text, an image or a sound; None while no model is open that reads it.
-
-        Called from threads.
-        """
-        model = self.state.model
-        if model is None:
-            return None
-        if not isinstance(text, str):
-            return self.medium_tokens(text)
-        return len(model.tokenize(text, add_special=False, parse_special=False))
-
-    def why_unfit(self, draft: MessageDraft) -> str | None:
-        """Why a draft can never be answered, or None if it can or if that is unknown. Called from threads."""
-        from edgeinfer.app.chat.context import why_too_long
-        from edgeinfer.app.sessions.conversation import content_of
-
-        model = self.state.model
-        if model is None:
-            return None
-        if unread := why_unread(model.info, draft.attachments):
-            return unread
-        system = [message for message in self.chat.prompt() if message.role == "system"]
-        names = [attachment.name for attachment in draft.attachments]
-        try:
-            return why_too_long(model, system, content_of(draft.text, draft.attachments), names)
-        except EdgeInferError:  # reported when the draft is sent
-            return None
 
     async def on_composer_command(self, event: Composer.Command) -> None:
         """Run a command line such as "/temp 0.2"."""

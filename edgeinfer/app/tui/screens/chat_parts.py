@@ -62,8 +62,12 @@ class ChatParts(Screen[None]):
         self.chat = Chat(state.store, system=state.tuning.settings.generation.system)
         self.opening = StepClock()
         """Progress of opening a model."""
+        self.prefill = StepClock()
+        """Progress of reading the prompt of the running request."""
         self.opened = ""
         """A line about the model being opened, or "" while it is unknown."""
+        self.failed = ""
+        """Why no model is open, or "" if one is, or none was tried."""
         self.writing: Writing | None = None
         self.prompted: list[Prompted] = []
         self.edited: int | None = None

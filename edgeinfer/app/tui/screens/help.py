@@ -26,7 +26,7 @@ COMPOSER = (
     ("mouse", "selects text of the chat, which Ctrl+C copies"),
     ("//", "begins a message that begins with a slash"),
 )
-KEY_CELLS, FORM_CELLS = 14, 22
+KEY_CELLS, FORM_CELLS = 14, 24
 NARROW = 70
 EDGES = 4
 """Cells of a line taken by padding and the scroll bar."""

@@ -1,11 +1,10 @@
-"""The personas screen: saved system prompts to choose, create and edit.
+"""The screens of texts that the user has named, to choose, create and edit: personas, and saved prompts.
 
-In: `Personas`, the system prompt in use. Out: the chosen persona, or None.
+In: `NamedTexts`, the text that a new one begins with. Out: the chosen one, or None.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,32 +13,24 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from edgeinfer.app.chat.personas import Persona, Personas
+from edgeinfer.app.chat.personas import NamedText, NamedTexts
 from edgeinfer.app.plain_text import harmless
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.text_fields import Area, Field
 from edgeinfer.errors import EdgeInferError
 
-NONE_YET = "no personas yet: n makes one, from the system prompt in use"
 
+class NamedTextsScreen(Screen[NamedText | None]):
+    """A list of texts, and the one under the cursor in full."""
 
-@dataclass(frozen=True, slots=True)
-class ChosenPersona:
-    """The persona to use."""
-
-    name: str
-    text: str
-
-
-class PersonasScreen(Screen[ChosenPersona | None]):
-    """A list of personas, and the text of the one under the cursor."""
+    none_yet: ClassVar[str]
 
     DEFAULT_CSS = """
-    PersonasScreen OptionList { height: 2fr; min-height: 3; &, &:focus { border: none; } }
-    PersonasScreen #persona-name { display: none; height: 1; border: none; padding: 0 1; }
-    PersonasScreen #persona-text { height: 3fr; min-height: 3; border: none; }
-    PersonasScreen #persona-hint { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; }
-    PersonasScreen.-editing #persona-name { display: block; }
+    NamedTextsScreen OptionList { height: 2fr; min-height: 3; &, &:focus { border: none; } }
+    NamedTextsScreen #persona-name { display: none; height: 1; border: none; padding: 0 1; }
+    NamedTextsScreen #persona-text { height: 3fr; min-height: 3; border: none; }
+    NamedTextsScreen #persona-hint { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; }
+    NamedTextsScreen.-editing #persona-name { display: block; }
     """
     AUTO_FOCUS = "OptionList"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -51,13 +42,13 @@ class PersonasScreen(Screen[ChosenPersona | None]):
         Binding("ctrl+s", "save", "save", id="personas.save", priority=True),
     ]
 
-    def __init__(self, personas: Personas, current: str | None) -> None:
+    def __init__(self, texts: NamedTexts, current: str | None) -> None:
         super().__init__()
-        self._personas = personas
+        self._texts = texts
         self._in_use = current or ""
-        self._listed: tuple[Persona, ...] = ()
-        self._removed: Persona | None = None
-        self._edited = Persona("", "")
+        self._listed: tuple[NamedText, ...] = ()
+        self._removed: NamedText | None = None
+        self._edited = NamedText("", "")
 
     def compose(self) -> ComposeResult:
         yield OptionList()
@@ -70,14 +61,13 @@ class PersonasScreen(Screen[ChosenPersona | None]):
         self._list()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The cursor has moved: show the persona's text."""
+        """The cursor has moved: show its text."""
         if not self.has_class("-editing"):
             self.query_one(TextArea).text = harmless(self._listed[event.option_index].text)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """A persona was chosen."""
-        persona = self._listed[event.option_index]
-        self.dismiss(ChosenPersona(persona.name, persona.text))
+        """One was chosen."""
+        self.dismiss(self._listed[event.option_index])
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """The name was entered: move on to the text."""
@@ -94,16 +84,16 @@ class PersonasScreen(Screen[ChosenPersona | None]):
             self.dismiss(None)
 
     def action_make(self) -> None:
-        """Create a persona, starting from the system prompt in use."""
-        self._edit(Persona("", self._in_use))
+        """Create one, starting from the text in use."""
+        self._edit(NamedText("", self._in_use))
 
     def action_edit(self) -> None:
-        """Edit the persona under the cursor."""
+        """Edit the one under the cursor."""
         if (persona := self._at_cursor()) is not None:
             self._edit(persona)
 
     def action_save(self) -> None:
-        """Save the edited persona."""
+        """Save the edited one."""
         if not self.has_class("-editing"):
             return
         name, before = self.query_one(Input).value.strip(), self._edited.name
@@ -111,9 +101,9 @@ class PersonasScreen(Screen[ChosenPersona | None]):
             self._tell(f"there is one called {other} already")
             return
         try:
-            self._personas.save(name, self.query_one(TextArea).text)
+            self._texts.save(name, self.query_one(TextArea).text)
             if before and before.casefold() != name.casefold():
-                self._personas.remove(before)
+                self._texts.remove(before)
         except EdgeInferError as error:
             self._tell(str(error))
             return
@@ -121,11 +111,11 @@ class PersonasScreen(Screen[ChosenPersona | None]):
         self._list(name)
 
     def action_remove(self) -> None:
-        """Delete the persona under the cursor."""
+        """Delete the one under the cursor."""
         if (persona := self._at_cursor()) is None:
             return
         try:
-            self._removed = self._personas.remove(persona.name)
+            self._removed = self._texts.remove(persona.name)
         except EdgeInferError as error:
             self._tell(str(error))
             return
@@ -133,14 +123,14 @@ class PersonasScreen(Screen[ChosenPersona | None]):
         self._tell(f"{persona.name} is deleted; u brings it back")
 
     def action_undo(self) -> None:
-        """Restore the persona deleted last."""
+        """Restore the one deleted last."""
         if self._removed is None:
             return
         if self._removed.name.casefold() in {persona.name.casefold() for persona in self._listed}:
-            self._tell(f"there is a new persona {self._removed.name}: rename it first")
+            self._tell(f"there is a new one called {self._removed.name}: rename it first")
             return
         try:
-            self._personas.save(self._removed.name, self._removed.text)
+            self._texts.save(self._removed.name, self._removed.text)
         except EdgeInferError as error:
             self._tell(str(error))
             return
@@ -155,12 +145,12 @@ class PersonasScreen(Screen[ChosenPersona | None]):
         return not editing if action in ("make", "edit", "remove", "undo") else True
 
     def _other_of(self, name: str) -> str | None:
-        """The name of an existing persona, other than the edited one, that saving as `name` would overwrite."""
+        """The name of an existing one, other than the edited one, that saving as `name` would overwrite."""
         free = self._edited.name.casefold()
-        names = (persona.name for persona in self._personas.all() if persona.name.casefold() != free)
+        names = (persona.name for persona in self._texts.all() if persona.name.casefold() != free)
         return next((other for other in names if other.casefold() == name.casefold()), None)
 
-    def _edit(self, persona: Persona) -> None:
+    def _edit(self, persona: NamedText) -> None:
         self._edited = persona
         self.add_class("-editing")
         name, area = self.query_one(Input), self.query_one(TextArea)
@@ -177,7 +167,7 @@ class PersonasScreen(Screen[ChosenPersona | None]):
         self.refresh_bindings()
 
     def _list(self, at: str = "") -> None:
-        self._listed = self._personas.all()
+        self._listed = self._texts.all()
         found = self.query_one(OptionList)
         found.clear_options()
         found.add_options([Option(neutral(persona.name)) for persona in self._listed])
@@ -185,11 +175,23 @@ class PersonasScreen(Screen[ChosenPersona | None]):
             found.highlighted = next((i for i, persona in enumerate(self._listed) if persona.name == at), 0)
         else:
             self.query_one(TextArea).text = ""
-            self._tell(NONE_YET)
+            self._tell(self.none_yet)
 
-    def _at_cursor(self) -> Persona | None:
+    def _at_cursor(self) -> NamedText | None:
         place = self.query_one(OptionList).highlighted
         return None if place is None or not self._listed else self._listed[place]
 
     def _tell(self, text: str) -> None:
         self.query_one("#persona-hint", Static).update(neutral(text))
+
+
+class PersonasScreen(NamedTextsScreen):
+    """Saved system prompts."""
+
+    none_yet = "no personas yet: n makes one, from the system prompt in use"
+
+
+class SavedPromptsScreen(NamedTextsScreen):
+    """Saved messages."""
+
+    none_yet = "no saved prompts yet: n makes one, from the input; fields such as {{name}} are asked for"

@@ -1,6 +1,6 @@
-"""Highlights code as lines of coloured segments. Skips Rich's layout, the costliest part: lines that fit need none.
+"""Highlights code as lines of coloured segments, and rules it off. Skips Rich's layout: lines that fit need none.
 
-In: code, its language, the code theme. Out: segments for each line. Knows neither widths nor the screen.
+In: code, its language, the code theme. Out: segments for each line; the text of the rules. Knows no screen.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
@@ -50,3 +51,14 @@ class CodeColours:
             assert lexer is not None
             self._syntaxes[language] = Syntax("", lexer)
         return self._syntaxes[language]
+
+
+def fence_label(language: str, number: int) -> str:
+    """The label of a code fence."""
+    return f"{number} {language}" if language else str(number)
+
+
+def ruled(label: str, width: int) -> str:
+    """A line of this width with a label near its beginning."""
+    said = set_cell_size(label, max(0, width - 8)).rstrip() if cell_len(label) > width - 8 else label
+    return f"── {said} {'─' * max(0, width - cell_len(said) - 4)}"[:width] if said else "─" * width

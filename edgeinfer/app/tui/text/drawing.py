@@ -17,7 +17,7 @@ from rich.text import Text
 from rich.theme import Theme
 from textual.strip import Strip
 
-from edgeinfer.app.tui.text.code_colours import CodeColours
+from edgeinfer.app.tui.text.code_colours import CodeColours, fence_label, ruled
 from edgeinfer.app.tui.text.markdown import Block
 
 TAB_CELLS = 4
@@ -85,18 +85,29 @@ class Drawer:
             _environ={},
         )
 
-    def block(self, block: Block) -> list[Strip]:
-        """Draw a block."""
+    def block(self, block: Block, n_fence: int = 1) -> list[Strip]:
+        """Draw a block. `n_fence`: the number of its first code fence."""
         from edgeinfer.app.tui.text.markdown_block import MarkdownBlock  # slow import, deferred until there is text
 
         if block.opening is not None:
-            return self.code(block.source, block.opening.language)
+            head = self.fence_head(block.opening.language, n_fence)
+            foot = [self._rule("")] if block.is_closed else []
+            return [head, *self.code(block.source, block.opening.language), *foot]
         if sum(map(block.source.count, SIGNS)) > MOST_SIGNS:
             return self.plain(block.source)
-        found = MarkdownBlock(block.source.expandtabs(TAB_CELLS), self._colours, block.number)
+        found = MarkdownBlock(block.source.expandtabs(TAB_CELLS), self._colours, block.number, n_fence)
         if found.n_levels > DEEPEST or (found.n_aside and found.n_aside + LEAST_CELLS > self.width):
             return self.plain(block.source)
         return self._lines(found)
+
+    def fence_head(self, language: str, number: int) -> Strip:
+        """The line above a code fence: its number, which commands take, and its language."""
+        return self._rule(fence_label(language, number))
+
+    def _rule(self, label: str) -> Strip:
+        """A line across the width, with a label. Lines at the sides would be copied with the code."""
+        muted = self._bare(self._console.get_style(self.palette.muted))
+        return Strip([Segment(ruled(label, self.width), muted)])
 
     def plain(self, text: str, style: str = "") -> list[Strip]:
         """Draw a text without formatting, with long lines wrapped."""

@@ -35,6 +35,7 @@ class GrowingLines:
         self._drawer: Drawer | None = None
         self._drawn: list[Strip] = []
         self._n_drawn = 0
+        self._n_fences = 0  # in settled blocks that are drawn
         self._fence: FenceStart | None = None
         self._fence_drawn: list[Strip] = []
         self._n_fence_lines = 0
@@ -51,7 +52,7 @@ class GrowingLines:
 
     def forget(self) -> None:
         """Drop the drawn lines and keep the text."""
-        self._drawer, self._drawn, self._n_drawn = None, [], 0
+        self._drawer, self._drawn, self._n_drawn, self._n_fences = None, [], 0, 0
         self._fence, self._fence_drawn, self._n_tail_characters, self._tail_drawn = None, [], 0, []
 
     def lines(self, drawer: Drawer) -> list[Strip]:
@@ -61,7 +62,9 @@ class GrowingLines:
             self._drawer = drawer
         self._blocks.settle()
         for block in self._blocks.since(self._n_drawn):
-            self._drawn += _apart(self._drawn, drawer.block(block), joins=block.joins)
+            drawn = drawer.block(block, self._n_fences + 1)
+            self._drawn += _apart(self._drawn, drawn, joins=block.joins)
+            self._n_fences += block.n_fences
             self._n_tail_characters = 0
         self._n_drawn = self._blocks.n_settled
         tail = self._blocks.tail
@@ -77,7 +80,8 @@ class GrowingLines:
             return []
         opening, lines, partial = fence
         if opening is not self._fence:
-            self._fence, self._fence_drawn, self._n_fence_lines = opening, [], 0
+            head = drawer.fence_head(opening.language, self._n_fences + 1)
+            self._fence, self._fence_drawn, self._n_fence_lines = opening, [head], 0
         for line in lines[self._n_fence_lines :]:
             self._fence_drawn += drawer.code_line(line, opening.language)
         self._n_fence_lines = len(lines)
@@ -89,9 +93,10 @@ class GrowingLines:
         n_complete = source.rfind("\n") + 1
         if not n_complete or (len(source) < LONG_CHARACTERS and source.count("\n") < LONG_LINES):
             self._n_tail_characters = 0
-            return drawer.block(replace(tail, source=source.rstrip("\n")))
+            return drawer.block(replace(tail, source=source.rstrip("\n")), self._n_fences + 1)
         if not self._n_tail_characters or n_complete >= GROWTH * self._n_tail_characters:
-            self._tail_drawn = drawer.block(replace(tail, source=source[:n_complete].rstrip("\n")))
+            complete = replace(tail, source=source[:n_complete].rstrip("\n"))
+            self._tail_drawn = drawer.block(complete, self._n_fences + 1)
             self._n_tail_characters = n_complete
         rest = source[self._n_tail_characters :].rstrip("\n")
         return [*self._tail_drawn, *(_rest(drawer, tail, rest) if rest else [])]

@@ -121,6 +121,13 @@ class Block:
     number: int | None = None
     joins: bool = False
 
+    @property
+    def n_fences(self) -> int:
+        """The number of code fences in it, as `fences_of` counts them."""
+        if self.opening is not None:
+            return 1
+        return len(fences_of(self.source)) if "```" in self.source or "~~~" in self.source else 0
+
 
 @dataclass(frozen=True, slots=True)
 class _Start:

@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from edgeinfer.app.tui.text.code_colours import CodeColours
+from edgeinfer.app.tui.text.code_colours import CodeColours, fence_label, ruled
 from edgeinfer.app.tui.text.markdown import parser
 from edgeinfer.app.tui.text.neutral import neutral
 
@@ -106,16 +106,30 @@ class _Code(CodeBlock):
     """Code in a list item or a quote, highlighted like all other code."""
 
     colours: CodeColours
+    label = ""
+    """Of a fence: its number and language; "" for indented code, which commands do not number."""
 
     @classmethod
     def create(cls, markdown: Markdown, token: Token) -> CodeBlock:
         assert isinstance(markdown, MarkdownBlock)
         code = cls((token.info.split() or [""])[0], markdown.code_theme)
         code.colours = markdown.colours
+        if token.type == "fence":
+            code.label = fence_label(neutral(code.lexer_name), markdown.next_fence())
         return code
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Segment.line()
+        yield from self._rule(self.label, console, options)
+        yield from self._code_lines(options)
+        yield from self._rule("", console, options)
+
+    def _rule(self, label: str, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.label:
+            yield Segment(ruled(label, options.max_width), console.get_style("markdown.hr"))
+            yield Segment.line()
+
+    def _code_lines(self, options: ConsoleOptions) -> RenderResult:
         for line in self.colours.lines(str(self.text).rstrip(), self.lexer_name):
             if Segment.get_line_length(line) < options.max_width:
                 yield from (Segment(" "), *line, Segment.line())
@@ -136,15 +150,26 @@ class MarkdownBlock(Markdown):
         "code_block": _Code,
     }
 
-    def __init__(self, source: str, colours: CodeColours, number: int | None = None) -> None:
+    def __init__(self, source: str, colours: CodeColours, number: int | None = None, n_fence: int = 1) -> None:
+        """`number`: of a numbered list item; `n_fence`: the number of the first code fence."""
         vars(self).update(vars(_blank()))  # cached: the base class creates a parser each time, the slowest part
         self.markup = source
         self.colours = colours
+        self._first_fence = self._n_fence = n_fence
         self.parsed = parser().parse(source)
         for token in self.parsed:
             _tame(token.children or ())
         if number is not None and self.parsed and self.parsed[0].type == "ordered_list_open":
             self.parsed[0].attrs["start"] = number
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self._n_fence = self._first_fence
+        yield from super().__rich_console__(console, options)
+
+    def next_fence(self) -> int:
+        """The number of the next code fence."""
+        self._n_fence += 1
+        return self._n_fence - 1
 
     @property
     def n_levels(self) -> int:

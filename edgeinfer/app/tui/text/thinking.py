@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from edgeinfer.app.tui.text.markdown import FenceStart, opening_of
+from edgeinfer.app.tui.text.markdown import Fence, FenceStart, fences_of, opening_of
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.thought_formats import THOUGHT_FORMATS, ThoughtFormat
 
@@ -100,3 +100,9 @@ def _begun_inside(text: str) -> tuple[str, str] | None:
             fence = opening_of(line)
         at += len(line) + 1
     return None
+
+
+def shown_fences(text: str) -> tuple[Fence, ...]:
+    """The code fences of an answer as its text shows them, numbered without those of its thoughts, if it has others."""
+    answer = next((section.text for section in sections_of(text) if not section.is_thought), "")
+    return fences_of(answer) or fences_of(text)

@@ -18,7 +18,15 @@ from textual.message import Message
 from textual.widgets import Static
 
 from edgeinfer.app.chat.attachments import Attached, attach, mentions
-from edgeinfer.app.chat.enclosures import Countable, Enclosure, Enclosures, TokenCounts, chip_text, tokens_text
+from edgeinfer.app.chat.enclosures import (
+    PASTED,
+    Countable,
+    Enclosure,
+    Enclosures,
+    TokenCounts,
+    chip_text,
+    tokens_text,
+)
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.errors import EdgeInferError
@@ -114,6 +122,11 @@ class Chips(Static, can_focus=True):
         return self._held.attachments
 
     @property
+    def enclosures(self) -> tuple[Enclosure, ...]:
+        """All attachments, as they were added."""
+        return tuple(self._held.items)
+
+    @property
     def busy(self) -> bool:
         """Whether files are still being read."""
         return self._n_scanning > 0 or self._n_reading > 0
@@ -157,9 +170,9 @@ class Chips(Static, can_focus=True):
         """Whether a path is attached."""
         return any(item.path == self._base / path for item in self._held.items)
 
-    def add_pasted(self, text: str) -> Enclosure:
-        """Attach a long text."""
-        item = self._held.add_pasted(text)
+    def add_pasted(self, text: str, name: str = PASTED) -> Enclosure:
+        """Attach a text that is no file."""
+        item = self._held.add_pasted(text, name)
         self._tell()
         return item
 

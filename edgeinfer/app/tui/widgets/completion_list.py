@@ -46,7 +46,7 @@ class CompletionList(OptionList):
             background: $block-cursor-background;
             text-style: $block-cursor-text-style;
         }
-        &:ansi > .option-list--option-highlighted { text-style: reverse; }
+        &:ansi > .option-list--option-highlighted { text-style: bold; }
     }
     """
 

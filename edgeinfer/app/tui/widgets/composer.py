@@ -164,6 +164,10 @@ class Composer(Pasting):
         """Attach a file or folder. It is read in a thread; errors are shown as notices."""
         self._chips.attach(path)
 
+    def attach_text(self, text: str, name: str) -> None:
+        """Attach a text that is no file."""
+        self._chips.add_pasted(text, name)
+
     def queued(self, texts: Sequence[str], *, is_held: bool = False) -> None:
         """Show the queued prompts; `is_held`: they wait until Enter sends the first one."""
         self._waiting.show(texts, is_held=is_held)
@@ -348,7 +352,7 @@ class Composer(Pasting):
         return True
 
     def _submit(self) -> None:
-        text, attachments = self._draft.text, self._chips.attachments
+        text, attachments = self._draft.text, (self._fitted or self.draft).attachments
         self._past.add(text)
         self._restore()
         said = text.strip("\n")

@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Static
 
-from edgeinfer.app.chat.enclosures import MessageDraft
+from edgeinfer.app.chat.enclosures import Enclosure, FittedDraft, MessageDraft
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.chips import Chips
 from edgeinfer.app.tui.widgets.text_fields import DraftInput
@@ -21,6 +21,8 @@ from edgeinfer.app.tui.widgets.text_fields import DraftInput
 SHORT_CHARACTERS = 500
 """Texts up to this length without attachments are sent without a check."""
 WhyUnfit = Callable[[MessageDraft], str | None]
+Fit = Callable[[MessageDraft, tuple[Enclosure, ...]], FittedDraft]
+"""Fits a draft to the context before it is sent."""
 
 
 class Sending(Vertical):
@@ -29,16 +31,22 @@ class Sending(Vertical):
     _draft: DraftInput
     _chips: Chips
     _why_unfit: WhyUnfit | None = None
+    fit: Fit | None = None
+    """In place of `why_unfit`, which only refuses."""
+    always_fits = False
+    """Whether drafts without attachments are fitted, too."""
+    _fitted: MessageDraft | None = None
+    """The draft as it is sent, if that is not what is seen."""
     _sending = False
     _n_looks = 0
 
     class Looked(Message):
-        """Result of a check in a thread: why the draft cannot be sent, or None."""
+        """Result of a check in a thread."""
 
-        def __init__(self, number: int, reason: str | None) -> None:
+        def __init__(self, number: int, found: FittedDraft) -> None:
             super().__init__()
             self.number = number
-            self.reason = reason
+            self.found = found
 
     @property
     def draft(self) -> MessageDraft:
@@ -60,17 +68,18 @@ class Sending(Vertical):
 
     def _look(self) -> None:
         """Send the draft if it can be answered."""
-        draft = self.draft
-        if self._why_unfit is None or not (draft.attachments or len(draft.text) > SHORT_CHARACTERS):
+        draft, why_unfit = self.draft, self._why_unfit
+        is_plain = not (draft.attachments or len(draft.text) > SHORT_CHARACTERS)
+        if (self.fit is None and why_unfit is None) or (is_plain and not self.always_fits):
             self._submit()
             return
         self._stop_sending()
         self._sending = self._draft.read_only = True
-        self._look_at(self._why_unfit, draft, self._n_looks)
+        self._look_at(self.fit or _refusing(why_unfit), draft, self._chips.enclosures, self._n_looks)
 
     @work(thread=True, group="look")
-    def _look_at(self, why_unfit: WhyUnfit, draft: MessageDraft, number: int) -> None:
-        self.post_message(self.Looked(number, why_unfit(draft)))
+    def _look_at(self, fit: Fit, draft: MessageDraft, enclosures: tuple[Enclosure, ...], number: int) -> None:
+        self.post_message(self.Looked(number, fit(draft, enclosures)))
 
     @on(Looked)
     def _take_look(self, looked: Looked) -> None:
@@ -78,10 +87,15 @@ class Sending(Vertical):
         if looked.number != self._n_looks or not self._sending:
             return
         self._stop_sending()
-        if looked.reason is None:
+        found = looked.found
+        for notice in found.notices:
+            self.notify(neutral(notice), markup=False, timeout=10)
+        if found.reason is None:
+            self._fitted = found.draft
             self._submit()
+            self._fitted = None
         else:
-            self.notify(neutral(f"not sent: {looked.reason}"), severity="warning", markup=False, timeout=15)
+            self.notify(neutral(f"not sent: {found.reason}"), severity="warning", markup=False, timeout=15)
 
     @on(Chips.Changed)
     def _chips_changed(self, changed: Chips.Changed) -> None:
@@ -98,6 +112,15 @@ class Sending(Vertical):
 
     def _tell(self) -> None:
         """Post the current draft; implemented by the composer."""
+
+
+def _refusing(why_unfit: WhyUnfit | None) -> Fit:
+    """A check that changes nothing."""
+
+    def fit(draft: MessageDraft, enclosures: tuple[Enclosure, ...]) -> FittedDraft:
+        return FittedDraft(draft, None if why_unfit is None else why_unfit(draft))
+
+    return fit
 
 
 class WaitingLine(Static):

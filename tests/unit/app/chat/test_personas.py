@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.chat.personas import LONGEST_CHARACTERS, Persona, Personas
+from edgeinfer.app.chat.personas import LONGEST_CHARACTERS, NamedText, Personas
 from edgeinfer.errors import BadSetting
 
 
@@ -21,15 +21,15 @@ def test_there_are_none_before_one_is_kept(personas: Personas) -> None:
 
 
 def test_one_is_a_file_that_any_editor_opens(personas: Personas) -> None:
-    assert personas.save(" Pirate ", "\nSpeak like a pirate.\n\n") == Persona("Pirate", "Speak like a pirate.")
+    assert personas.save(" Pirate ", "\nSpeak like a pirate.\n\n") == NamedText("Pirate", "Speak like a pirate.")
     assert (personas.folder / "Pirate.md").read_text() == "Speak like a pirate.\n"
-    assert personas.all() == (Persona("Pirate", "Speak like a pirate."),)
+    assert personas.all() == (NamedText("Pirate", "Speak like a pirate."),)
 
 
 def test_one_of_the_same_name_is_replaced(personas: Personas) -> None:
     personas.save("a", "one")
     personas.save("a", "two")
-    assert personas.all() == (Persona("a", "two"),)
+    assert personas.all() == (NamedText("a", "two"),)
 
 
 def test_the_same_name_in_another_case_is_the_same_persona(personas: Personas) -> None:
@@ -71,7 +71,7 @@ def test_what_was_removed_can_be_saved_again(personas: Personas) -> None:
     removed = personas.remove("pirate")
     assert personas.all() == ()
     personas.save(removed.name, removed.text)
-    assert personas.all() == (Persona("Pirate", "text"),)
+    assert personas.all() == (NamedText("Pirate", "text"),)
 
 
 def test_files_that_cannot_be_read_are_left_out(personas: Personas) -> None:

@@ -36,7 +36,7 @@ def test_items_and_quotes_keep_their_lines(text: str, seen: str) -> None:
 
 
 def test_code_and_tables_are_as_they_were() -> None:
-    assert shown("```\na\nb\n```") == "a\nb"
+    assert [line.strip("─") for line in shown("```\na\nb\n```").split("\n")] == [" 1 ", "a", "b", ""]
     assert shown("say `a\nb`") == "say a b"
     assert shown("| a | b |\n|-|-|\n| 1 | 2 |").split() == ["a", "b", "────", "1", "2"]
 
