@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from edgeinfer.app.opening.face import WatchedFace
+from edgeinfer.app.step_clock import FULL
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.text.drawing import Drawer, Palette
@@ -45,7 +46,7 @@ async def test_a_question_sent_early_says_how_far_the_model_is(make: Make) -> No
     app = make(script, opening=slow)
     async with app.run_test(size=SIZE) as pilot:
         await say(pilot, "Hi")
-        await wait_until(pilot, lambda: "first the model: packing weights [###" in under_answer(app))
+        await wait_until(pilot, lambda: f"first the model: packing weights {FULL}" in under_answer(app))
         ready.set()
         await quiet(app, pilot)
         assert branch(app)[-1] == ("assistant", "Hello")
