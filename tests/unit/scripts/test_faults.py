@@ -80,7 +80,7 @@ def test_killed_commands_leave_nothing_half_and_a_campaign_goes_on(tmp_path: Pat
     assert done.returncode == 0, done.stdout + done.stderr
     before = [rows(tmp_path / f"kill-{name}-1.jsonl") for name in ("pull", "batch")]
     assert [[row["number"] for row in each] for each in before] == [[0, 1], [0, 1]]
-    assert before[0][1]["phase"] == before[1][1]["phase"] == "during"  # near the first bytes
+    assert "before" not in [each[1]["phase"] for each in before]  # near the first bytes, on a fast machine at the end
     done = faults("kill", "pull", "--times", "3", *given)
     assert done.returncode == 0, done.stdout + done.stderr
     now = rows(tmp_path / "kill-pull-1.jsonl")
