@@ -170,7 +170,8 @@ def soak(server: Server, given: argparse.Namespace) -> int:
         wrong += growing([row["own MB"] for row in series], given.seconds)
     if after["files"] > before["files"]:
         print(f"files: {server.files()}")
-    print("wrong: " + ("; ".join(wrong[:20]) or "nothing"))
+    counted = [f"{text} ({n} times)" if n > 1 else text for text, n in collections.Counter(wrong).most_common()]
+    print("wrong: " + ("; ".join(counted[:20]) or "nothing"))
     return 1 if wrong else 0
 
 

