@@ -187,6 +187,16 @@ def test_a_session_of_aichat(store: SessionStore, tmp_path: Path) -> None:
     assert store.session(number).title == "sea talk"
 
 
+@pytest.mark.parametrize("tag", ["object/apply:os.mkdir", "object/new:os.mkdir", "name:os.mkdir"])
+def test_yaml_runs_nothing(store: SessionStore, tmp_path: Path, tag: str) -> None:
+    pytest.importorskip("yaml")
+    path, mark = tmp_path / "chat.yaml", tmp_path / "mark"
+    path.write_text(f"model: x\nmessages: !!python/{tag} ['{mark}']\n")
+    with pytest.raises(SessionsFailed, match="not valid YAML"):
+        import_chats(store, path)
+    assert not mark.exists()
+
+
 def oterm(path: Path, message_columns: str = "id INTEGER PRIMARY KEY, chat_id INTEGER, author TEXT, text TEXT") -> None:
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE chat (id INTEGER PRIMARY KEY, name TEXT, model TEXT, system TEXT)")
