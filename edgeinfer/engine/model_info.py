@@ -33,7 +33,7 @@ FORMER: Mapping[str, str] = MappingProxyType(
         )
     }
 )
-"""Attribute names of models of version 0.1 and their replacements; they will be removed in the next version."""
+"""Attribute names of models of version 0.1 and their replacements; they will be removed in 0.4."""
 
 
 @dataclass(frozen=True, slots=True)
