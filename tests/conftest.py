@@ -148,10 +148,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What the tests consist of is no garbage: looking through all of it takes half a second each time."""
+    """Collected tests are no garbage, and have left Ctrl-C alone.
+
+    Looking through all of them takes half a second each time. With the handler that `edgeinfer.__main__` installs when
+    it is imported, a test that interrupts its own process would end it.
+    """
     gc.collect()
     gc.freeze()
     gc.enable()
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        raise pytest.UsageError(f"a test module has installed {signal.getsignal(signal.SIGINT)} for SIGINT")
 
 
 @pytest.fixture(autouse=True)

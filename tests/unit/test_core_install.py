@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from edgeinfer.__main__ import APP_PACKAGES
-
 ROOT = Path(__file__).resolve().parents[2]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+APP_PACKAGES = [re.split(r"[^\w-]", needed)[0] for needed in EXTRAS["app"]]
 
 
 @pytest.fixture
