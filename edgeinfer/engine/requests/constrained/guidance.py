@@ -45,7 +45,9 @@ MOST_TEXT = 1 << 20
 """Most characters of a schema or grammar."""
 MOST_ITEMS = 25_000
 """Most items of llguidance's parser between two choices: a text without a choice that never ends takes 140 MB."""
-_FIRST_RULE = re.compile(r"^\s*root\s*::=", re.MULTILINE)
+_FIRST_RULE = re.compile(r"^[^\S\n]*root\s*::=", re.MULTILINE)
+_LARK = re.compile(r"^[^\S\n]*(?:%llguidance\b|start\s*:)", re.MULTILINE)
+"""What llguidance takes for Lark's syntax; its own expression takes time with the square of blank lines."""
 _PART = re.compile(
     r'#[^\r\n]*|"(?:[^"\\]|\\.)*(?:"|(?P<literal>\\?\Z))|\[(?:[^\]\\]|\\.)*(?:\]|(?P<set>\\?\Z))'
     r"|\.|(?<![\w-])start(?![\w-])",
@@ -95,7 +97,7 @@ class Guidance:
         `arguments`: the schemas of the functions' arguments, if it is a grammar of function calls.
         """
         _require_llguidance()
-        from llguidance import LLMatcher, LLParserLimits, grammar_from
+        from llguidance import LLMatcher, LLParserLimits
 
         schema: object = None
         try:
@@ -103,8 +105,9 @@ class Guidance:
                 schema = self.kept(schemas.read(grammar.text))
                 compiled = LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=JSON_FORM)
             else:
-                text = spelled(grammar.text) if grammar.kind == "grammar" else grammar.text
-                compiled = grammar_from(grammar.kind, text)
+                compiled = (
+                    _in_lark(grammar.text) if grammar.kind == "grammar" else LLMatcher.grammar_from_regex(grammar.text)
+                )
         except BadSetting:
             raise
         except Exception as reason:  # whatever a converter raises for a text that is not a grammar
@@ -223,6 +226,15 @@ def _require_llguidance() -> None:
 
 def _name(grammar: Grammar) -> str:
     return {"json": "schema", "regex": "regular expression"}.get(grammar.kind, "grammar")
+
+
+def _in_lark(grammar: str) -> str:
+    """Read a grammar in either syntax, for llguidance."""
+    from llguidance import LLMatcher
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    text = spelled(grammar)
+    return LLMatcher.grammar_from_lark(text if _LARK.search(text) else gbnf_to_lark(text))
 
 
 def spelled(grammar: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, with_objects
 
-_CALL = r"(?:\[TOOL_CALLS\])?([^\[\]{}]{1,256})(?:\[CALL_ID\][^\[]*)?\[ARGS\](\s*\{.*?)(?=\[TOOL_CALLS\]|\Z)"
-"""A name has a limit: without one, time grows with the square of a text in which there is none."""
+_CALL = r"(?:\A|\[TOOL_CALLS\])([^\[\]{}]{1,256})(?:\[CALL_ID\][^\[]*)?\[ARGS\](\s*\{.*?)(?=\[TOOL_CALLS\]|\Z)"
+"""A name begins after a mark and has a limit: a text in which there is none is not searched for it everywhere."""
 
 
 def read(text: str, parameters: Parameters) -> Calls:

@@ -142,3 +142,12 @@ def test_a_name_before_its_arguments_has_a_limit() -> None:
     reader = ToolReader(form, frozenset({"f"}))
     begun = "[TOOL_CALLS]" + '"city": ' * 2000
     assert reader.push(begun) + reader.finish() == begun
+
+
+def test_a_name_begins_after_a_mark() -> None:
+    reader = ToolReader(TOOL_FORMATS.get("mistral_args"), frozenset({"f"}))
+    written = '[TOOL_CALLS]see [f] or f[ARGS]{"a": 1}'
+    assert reader.push(written) + reader.finish() == written
+    assert not reader.calls
+    assert not reader.push('[TOOL_CALLS] f [ARGS]{"a": 1}[TOOL_CALLS]f[ARGS]{}') + reader.finish()
+    assert [call.arguments for call in reader.calls] == ['{"a": 1}', "{}"]

@@ -191,6 +191,13 @@ def test_what_is_not_closed_stays_as_it_is_written(end: str) -> None:
     assert spelled(f'root ::= "a" . {end}') == rf'root ::= "a" [^\x00] {end}'
 
 
+@pytest.mark.parametrize("grammar", ['root ::= "a"', 'start: "a"'], ids=["gbnf", "lark"])
+def test_blank_lines_cost_time_by_their_number_alone(model_tokenizer: Tokenizer, grammar: str) -> None:
+    lines = "\n" * 1_000_000  # with the square of it this would take an hour
+    found = Guidance(model_tokenizer).constraint(Grammar("grammar", f"{lines}{grammar}\n"))
+    assert list(found.forced()) == model_tokenizer.encode("a", add_special=False)
+
+
 def test_text_that_never_ends_is_refused_before_it_takes_much_memory(model_tokenizer: Tokenizer) -> None:
     endless = Grammar("grammar", 'root ::= "a" root')
     with pytest.raises(BadSetting, match=f"limit {MOST_ITEMS}"):
