@@ -124,7 +124,7 @@ def _code(error: sqlite3.Error) -> int:
 
 def _in_words(error: sqlite3.Error, path: Path) -> str:
     code = _code(error)
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith("no such "):  # a column
         return _damaged(error, path)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "another program holds it locked; close that one, then try again"

@@ -79,7 +79,11 @@ class SessionStore:
         self._clock = clock
         self._lock = threading.RLock()
         self._connection = open_database(path)
-        self._end_broken_answers()
+        try:
+            self._end_broken_answers()
+        except BaseException:  # for example a file that lacks a column; an open connection would lock it
+            self.close()
+            raise
 
     @functools.cached_property
     def _writer(self) -> str:

@@ -212,6 +212,20 @@ def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path, content: bytes) -
     assert path.read_bytes() == content
 
 
+def test_a_file_without_a_column_is_told_and_closed(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    SessionStore(path).close()
+    with sqlite3.connect(path, timeout=0) as other:
+        other.execute("ALTER TABLE messages RENAME COLUMN writer TO author")
+    other.close()
+    with pytest.raises(SessionsFailed, match=r"damaged \(no such column: writer\); move it away") as failed:
+        SessionStore(path)
+    other = sqlite3.connect(path, timeout=0)
+    assert other.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)  # nobody else has it open
+    other.close()
+    assert failed.value.__traceback__ is not None
+
+
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SessionsFailed, match=r"cannot be made: .*; set EDGEINFER_HOME"):
