@@ -108,7 +108,9 @@ def noted(name: str) -> Iterator[None]:
 
 
 def environment(home: Path) -> dict[str, str]:
+    """That of a user, in which the package is compiled once, not at each start."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDGEINFER_")}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return {**kept, "EDGEINFER_HOME": str(home), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
 
 

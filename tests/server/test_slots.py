@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -91,6 +92,25 @@ def test_an_empty_slot_writes_no_file(tiny_model: Path, options: ServerOptions) 
         told = act(running.http(), "save").json()
         assert (told["n_saved"], told["n_written"]) == (0, 0)
         assert not list(options.slot_folder.iterdir())
+
+
+def test_what_a_killed_server_had_begun_to_save_is_removed(tiny_model: Path, options: ServerOptions) -> None:
+    folder = options.slot_folder
+    assert folder is not None
+    began = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import os, sys; from pathlib import Path; from edgeinfer.temporary import temporary_file\n"
+            "temporary_file(Path(sys.argv[1])); os._exit(9)",
+            str(folder / "hen.bin"),
+        ],
+        check=False,
+    )
+    assert began.returncode == 9
+    assert len(list(folder.iterdir())) == 1
+    with served(tiny_model, options):
+        assert not list(folder.iterdir())
 
 
 def test_a_full_disk_is_told_and_what_was_saved_stays(tiny_model: Path, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from edgeinfer.app.server.routes import ROUTES
 from edgeinfer.app.server.routes.mcp import CALL_ROUTER
 from edgeinfer.app.server.state import Metrics, ServerState
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.temporary import remove_leftovers
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
@@ -36,6 +37,8 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options, *, gu
     Without `guarded`, something before it lets only allowed requests through.
     """
     options.check()
+    if options.slot_folder is not None:
+        remove_leftovers(options.slot_folder)  # of a server that was killed while it saved a slot
     app = FastAPI(
         title="edgeinfer",
         version=edgeinfer.__version__,
