@@ -6,8 +6,9 @@ fast as it comes; the idle share of the machine is printed around each. paint: f
 first cells, warm, through the command line; stream: the share of one core that the app's main thread uses while 50
 tokens a second stream into an answer of long code fences; gap: the longest time in which the event loop does not run,
 while kernels are compiled for the first time, a prompt is read and tokens arrive; stop: from Escape to the end of the
-last step; session: until 400 messages are shown; machine: the share of a core that the app uses while the machine
-screen is visible; speed: tokens per second in the app and in `edgeinfer run`, alternating. Nothing is judged.
+last step; session: until chats of 4,000 and 400 messages are shown; machine: the share of a core that the app uses
+while the machine screen is visible; speed: tokens per second in the app and in `edgeinfer run`, alternating. Nothing is
+judged.
 """
 
 from __future__ import annotations

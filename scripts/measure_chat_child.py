@@ -139,14 +139,17 @@ async def stop(app: ChatApp, script: Script) -> Figures:
 
 
 async def session(app: ChatApp, script: Script) -> Figures:
-    """A chat of 400 messages: from selecting it to its last message on the screen."""
+    """Chats of 4,000 and 400 messages: from selecting one to its last message on the screen."""
     await until(lambda: app.state.model is not None)
-    began = time.perf_counter()
-    await app.chat_screen.open_chat(app.state.store.sessions()[0].number)
-    painted = asyncio.Event()
-    app.chat_screen.call_after_refresh(painted.set)
-    await painted.wait()
-    return {"400 messages, ms": 1e3 * (time.perf_counter() - began)}
+    figures = {}
+    for kept in app.state.store.sessions(len(SESSIONS)):
+        began = time.perf_counter()
+        await app.chat_screen.open_chat(kept.number)
+        painted = asyncio.Event()
+        app.chat_screen.call_after_refresh(painted.set)
+        await painted.wait()
+        figures[f"{kept.n_messages} messages, ms"] = 1e3 * (time.perf_counter() - began)
+    return figures
 
 
 async def machine(app: ChatApp, script: Script) -> Figures:
@@ -189,6 +192,8 @@ MODES: dict[str, Callable[[ChatApp, Script], Coroutine[None, None, Figures]]] = 
     "speed": speed,
 }
 SCRIPTED = ("stream", "session")
+SESSIONS = (400, 4000)
+"""Messages of the chats that are opened."""
 
 
 def fill(n_messages: int) -> None:
@@ -213,7 +218,8 @@ def run_child(mode: str, model: str, result: Path) -> None:
         "device": "cpu",
     }
     if mode == "session":
-        fill(400)
+        for n_messages in SESSIONS:
+            fill(n_messages)
 
     def opening(settings: Settings, face: WatchedFace) -> LoadedModel:
         return LoadedModel(ScriptedModel(script))
