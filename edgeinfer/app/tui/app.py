@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Mapping
 
 from textual.actions import ActionParseResult
 from textual.app import App, ComposeResult, SystemCommand
 from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.events import Resize
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen
@@ -81,6 +83,15 @@ class ChatApp(App[int]):
         super().__init__(ansi_color=ansi_colour(os.environ))
         self.state = state
         self.chat_screen = ChatScreen(state)
+
+    def get_driver_class(self) -> type[Driver]:
+        """Return Textual's driver of this terminal; on POSIX systems one that may be stopped and continued."""
+        usual = super().get_driver_class()
+        if sys.platform != "win32" and usual.__name__ == "LinuxDriver":
+            from edgeinfer.app.tui.posix_terminal import PosixTerminal
+
+            return PosixTerminal
+        return usual
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat_screen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from edgeinfer.app.sessions.store import SessionStore
@@ -81,7 +83,9 @@ def start(tmp_path: Path, home: Path, tiny_model: Path) -> Iterator[Start]:
     """Starts the app in terminals, and ends them."""
     opened: list[Terminal] = []
 
-    def begin(*arguments: str, columns: int = 100, rows: int = 30, **environment: str) -> Terminal:
+    def begin(
+        *arguments: str, columns: int = 100, rows: int = 30, in_a_shell: bool = False, **environment: str
+    ) -> Terminal:
         folder = tmp_path / f"terminal{len(opened)}"
         folder.mkdir()
         terminal = Terminal(folder, columns, rows)
@@ -89,7 +93,13 @@ def start(tmp_path: Path, home: Path, tiny_model: Path) -> Iterator[Start]:
         term = ["env", f"TERM={environment['TERM']}"] if "TERM" in environment else []  # tmux sets one of its own
         command = [*term, sys.executable, "-m", "edgeinfer", "chat", "-m", str(tiny_model), "--device", "reference"]
         kept = {"EDGEINFER_HOME": str(home), "PYTHONPATH": str(ROOT), **environment}
-        terminal.start([*command, "--temp", "0", "--max-tokens", "40", *arguments], kept)
+        command += ["--temp", "0", "--max-tokens", "40", *arguments]
+        if in_a_shell:
+            terminal.start(["bash", "--norc", "--noprofile", "-i"], {**kept, "PS1": "$ "})
+            terminal.type(shlex.join(command))
+            terminal.press("Enter")
+        else:
+            terminal.start(command, kept)
         return terminal
 
     yield begin
@@ -172,6 +182,53 @@ def test_an_app_that_hangs_while_it_closes_is_ended(start: Start, tmp_path: Path
     terminal.wait_for(lambda shown: "tiny" in shown)
     os.kill(terminal.pid, signal.SIGHUP)
     terminal.wait_for(lambda shown: terminal.is_dead)
+
+
+def test_an_app_that_was_stopped_and_continued_goes_on(start: Start, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import threading\n"
+        "start = threading.Thread.start\n"
+        "def noting(thread):\n"
+        f"    open({str(tmp_path / 'threads')!r}, 'a').write(thread.name + '\\n')\n"
+        "    start(thread)\n"
+        "threading.Thread.start = noting\n"
+    )
+    terminal = start(PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    terminal.wait_for(lambda shown: "tiny" in shown)
+    pid = terminal.pid
+    for _ in range(3):
+        for number in (signal.SIGSTOP, signal.SIGCONT):  # tmux continues it by itself too
+            os.kill(pid, number)
+            time.sleep(0.3)
+    terminal.type("Hello there")
+    terminal.press("Enter")
+    terminal.wait_for(lambda shown: "40 tokens" in shown)
+    terminal.press("C-q")
+    terminal.wait_for(lambda shown: terminal.is_dead)
+    assert chats(home)[0][1] == "Hello there"
+    assert (tmp_path / "threads").read_text().split().count("textual-input") == 1  # two would share the keys
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTSTP, signal.SIGSTOP], ids=["asked", "forced"])
+def test_an_app_that_a_shell_stopped_is_taken_up_again(start: Start, stop: signal.Signals) -> None:
+    terminal = start(in_a_shell=True)
+    terminal.wait_for(lambda shown: "tiny" in shown and "Ask" in shown)
+    shell = psutil.Process(terminal.pid)
+    (app,) = shell.children()
+    app.send_signal(stop)
+    terminal.wait_for(lambda shown: "Stopped" in shown)
+    terminal.type("fg")
+    terminal.press("Enter")
+    terminal.wait_for(lambda shown: "Stopped" not in shown and "Ask" in shown)
+    terminal.type("Hello there")
+    terminal.press("Enter")
+    terminal.wait_for(lambda shown: "40 tokens" in shown)
+    terminal.press("C-q")
+    until(lambda: not app.is_running())
+    terminal.type("echo $((6 * 7)); stty -a | grep -o ' -*icanon'")
+    terminal.press("Enter")
+    shown = terminal.wait_for(lambda shown: "42" in shown and "icanon" in shown.split("42")[-1])
+    assert "-icanon" not in shown.split("42")[-1]
 
 
 def test_a_lost_terminal_leaves_nothing_running_and_nothing_lost(start: Start, home: Path) -> None:
