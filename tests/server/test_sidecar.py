@@ -75,7 +75,7 @@ def test_it_says_where_it_is_and_ends_when_it_is_told_to(tiny_model: Path) -> No
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGTERM is for POSIX")
 def test_it_closes_all_when_it_is_told_to_end(tiny_model: Path, home: Path) -> None:
-    """Also amid an answer, which has three seconds."""
+    """Also amid an answer."""
     with sidecar(tiny_model, EDGEINFER_HOME=str(home)) as (process, ready):
         notes = home / "running"
         assert [path.name.partition("-")[0] for path in notes.iterdir()] == [str(process.pid)] * 2
@@ -85,6 +85,50 @@ def test_it_closes_all_when_it_is_told_to_end(tiny_model: Path, home: Path) -> N
             process.send_signal(signal.SIGTERM)
             assert ends(process) == 0
         assert list(notes.iterdir()) == []
+
+
+def n_active(url: str) -> float:
+    lines = httpx.get(f"{url}/metrics", timeout=30).text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("edgeinfer_answers_active"))
+
+
+HASTY = """
+from edgeinfer.app.cli import main
+from edgeinfer.app.server import running
+
+running.FINISH_S, running.LOOK_S = 0.0, 0.02
+main()
+"""
+"""A server that lets no answer finish when it ends."""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGTERM is for POSIX")
+def test_clients_of_answers_that_are_not_finished_are_told(tiny_model: Path) -> None:
+    body = {"messages": MESSAGES, "max_tokens": 400, "temperature": 0}
+    whole: list[httpx.Response] = []
+    command = [sys.executable, "-c", HASTY, *OPEN[3:], "-m", str(tiny_model), "--device", "reference"]
+    with started(command) as process:
+        assert process.stdout is not None
+        server = json.loads(process.stdout.readline())["url"]
+        url = f"{server}/v1/chat/completions"
+        waiting = threading.Thread(target=lambda: whole.append(httpx.post(url, json=body, timeout=60)))
+        waiting.start()
+        with httpx.stream("POST", url, json={**body, "stream": True}, timeout=60) as answer:
+            lines = answer.iter_lines()
+            assert next(lines).startswith("data: ")
+            until(lambda: n_active(server) == 2)
+            process.send_signal(signal.SIGTERM)
+            *_, last = [line for line in lines if line]
+        waiting.join(PATIENCE_S)
+        assert ends(process) == 0
+        assert process.stderr is not None
+        said = process.stderr.read()
+    told = json.loads(last.removeprefix("data: "))["error"]
+    assert (told["code"], told["type"]) == ("server_ends", "unavailable_error")
+    assert whole[0].status_code == 503
+    assert whole[0].json()["error"] == told
+    assert "Traceback" not in said
+    assert "Cancel" not in said
 
 
 def test_its_key_comes_from_the_environment(tiny_model: Path) -> None:

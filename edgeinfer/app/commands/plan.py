@@ -182,6 +182,7 @@ def _plans(
     from edgeinfer.app.plans.shown import ModelPlans
     from edgeinfer.app.plans.streamed import fit_there, held_here, planned_there
     from edgeinfer.engine.kv.limits import memory_for_model
+    from edgeinfer.engine.offload.least_memory import NoRoomToStream
     from edgeinfer.errors import DoesNotFit
 
     facts, here = _facts(file, projector, settings)
@@ -196,7 +197,8 @@ def _plans(
         fit = Fit(here.need, available, None if here.kept is None else whole)
         return ModelPlans(facts, here, _planned(settings.load.device_names, asked, facts, here), None, fit)
     except DoesNotFit as refusal:
-        return ModelPlans(facts, here, None, refusal, Fit(whole, available, refusal=str(refusal)))
+        remedy = refusal.remedy if isinstance(refusal, NoRoomToStream) else ""
+        return ModelPlans(facts, here, None, refusal, Fit(whole, available, refusal=str(refusal), remedy=remedy))
 
 
 def _on(device: str, settings: Settings) -> Settings:

@@ -72,12 +72,14 @@ class Fit:
     available_bytes  available memory; `vram_bytes`: of each accelerator that takes part
     whole            what the entire model would take, if weights are read from disk in every pass
     refusal          why it cannot be run, "" if it can
+    remedy           what would fit, if not even a part of the weights has room; "" for other refusals
     """
 
     need: MemoryNeed
     available_bytes: int
     whole: MemoryNeed | None = None
     refusal: str = ""
+    remedy: str = ""
     vram_bytes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -90,7 +92,7 @@ class Fit:
     @property
     def would_fit(self) -> str:
         """What would fit instead."""
-        return would_fit(self.whole or self.need, self.available_bytes)
+        return self.remedy or would_fit(self.whole or self.need, self.available_bytes)
 
     @property
     def line(self) -> str:
@@ -98,7 +100,7 @@ class Fit:
         missing = self.missing_bytes
         lack = f"{size_text(missing)} ({missing} bytes) too much; {self.would_fit}"
         if self.refusal:
-            return f"no, {lack}" if missing else f"no: {self.refusal}"
+            return f"no, {lack}" if missing and not self.remedy else f"no: {self.refusal}"
         if self.whole is not None:
             in_part = "in part: weights without room are read from disk in every pass"
             return f"{in_part}; all of it is {lack}" if missing else in_part

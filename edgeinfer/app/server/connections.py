@@ -15,8 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 20.0
 """Seconds from a connection, or from the first byte of a later request, to the end of the request's head."""
-LAST_S = 3.0
-"""Seconds for running requests to finish when the server shuts down."""
+LAST_S = 5.0
+"""Seconds for running requests to end when the server shuts down; what still runs then is cut off."""
 
 
 def http_server(app: ASGIApp) -> uvicorn.Server:

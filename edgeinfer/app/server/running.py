@@ -24,19 +24,19 @@ import uvicorn
 
 from edgeinfer.app.plain_text import echo, harmless
 from edgeinfer.app.server.app import create_app
-from edgeinfer.app.server.connections import http_server
+from edgeinfer.app.server.connections import LAST_S, http_server
 from edgeinfer.app.server.listening import ServerOptions, listen_all, url_of
 from edgeinfer.app.server.model_list import ModelList, key_of
 from edgeinfer.app.server.model_pool import ModelPool, OpenModel
 from edgeinfer.app.server.orderly_end import unwound_by_sigterm
 from edgeinfer.app.server.pooled_model import PoolLimits
 from edgeinfer.app.server.presets import given_options
-from edgeinfer.app.server.served_tools import ServedTools
 from edgeinfer.engine.running import RunningNote
 from edgeinfer.errors import BadSetting
 from edgeinfer.jit.memory import keep_one_arena
 
 if TYPE_CHECKING:
+    from edgeinfer.app.server.state import ServerState
     from edgeinfer.settings import Settings
 
 LOG = logging.getLogger("edgeinfer.server")
@@ -44,6 +44,8 @@ LOOK_S = 0.5
 """Seconds between two checks of the parent process, the server's idle time and idle models."""
 STOPPED_S = 5.0
 """After a longer look the process was stopped (SIGSTOP) or the computer slept, which is no idleness of clients."""
+FINISH_S = LAST_S - 2.0
+"""Seconds that running answers have to finish when the server ends; the others fail, with an error to their clients."""
 SWITCH_S = 0.0005
 """The interpreter's switch interval in seconds: requests must not delay the engine's thread."""
 
@@ -75,6 +77,12 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for name in ("uvicorn", "httpx"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_is_no_end)
+
+
+def _is_no_end(record: logging.LogRecord) -> bool:
+    """Whether a line of uvicorn's is not about a request that it cut off when it ended, which is no fault."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def run_server(
@@ -93,17 +101,17 @@ def run_server(
     async def serve() -> int:
         pool = ModelPool(open_model, names, pool_limits(options), settings.load)
         app = create_app(options, pool, given_options(settings))
-        tools: ServedTools = app.state.server.tools
+        state: ServerState = app.state.server
         server = http_server(app)
-        watch = asyncio.create_task(_watch(server, pool, sidecar, tools))
+        watch = asyncio.create_task(_watch(server, pool, sidecar, state))
         begin = asyncio.create_task(_begin(server, pool, sidecar, listeners[0]))
         try:
             await server.serve(sockets=listeners)
         finally:
             watch.cancel()
             begin.cancel()
-            app.state.server.streams.close()
-            await asyncio.to_thread(tools.close)
+            state.streams.close()
+            await asyncio.to_thread(state.tools.close)
             await pool.close()
         return await _code(begin)
 
@@ -159,8 +167,12 @@ async def _code(begin: asyncio.Task[int]) -> int:
     return 0
 
 
-async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, tools: ServedTools | None = None) -> None:
-    """Shut the server down with its parent or when it is idle, and close idle models; a call of a tool ends with it."""
+async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, state: ServerState | None = None) -> None:
+    """Shut the server down with its parent or when it is idle, and close idle models.
+
+    Calls of tools end with it; answers have FINISH_S seconds, then their clients are told.
+    """
+    ends_s: float | None = None
     while True:
         before_s = time.monotonic()
         await asyncio.sleep(LOOK_S)
@@ -168,8 +180,11 @@ async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, tool
             pool.used_s = time.monotonic()
         if server.should_exit:
             pool.events.close()
-            if tools is not None:
-                await asyncio.to_thread(tools.close)
+            ends_s = time.monotonic() + FINISH_S if ends_s is None else ends_s
+            if state is not None:
+                if time.monotonic() >= ends_s:
+                    state.ending.set()
+                await asyncio.to_thread(state.tools.close)
         if sidecar.parent is not None and sidecar.parent.has_ended:
             server.should_exit = True
             for model in pool.open:

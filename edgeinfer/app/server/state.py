@@ -57,6 +57,7 @@ class ServerState:
     answers. `reading_media`: held by requests whose images or sounds are read, for the same reason. `tools`: of MCP
     servers. `details`: what lists say of models. `n_pulls`: models that are being pulled for clients. `properties`: of
     models that were open, by name. `fetched`: images of earlier requests; whoever may use the server has the one key.
+    `ending`: set when the server ends, shortly before answers that are not finished would be cut off.
     """
 
     options: ServerOptions
@@ -74,6 +75,7 @@ class ServerState:
     streams: KeptStreams = field(default_factory=KeptStreams)
     modules: KeptModules = field(default_factory=KeptModules)
     fetched: FetchedFiles = field(default_factory=FetchedFiles)
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
     tools: ServedTools = field(init=False)
 
     def __post_init__(self) -> None:

@@ -118,14 +118,18 @@ async def in_thread(
 
 
 async def unless_gone(work: Awaitable[T], request: Request, stop: Callable[[], None]) -> T:
-    """Await `work` and return its result; if the client disconnects, stop it and raise APIError."""
+    """Await `work` and return its result; if the client disconnects or the server ends, stop it and raise APIError."""
     task = asyncio.ensure_future(work)
+    ending = _ending(request.scope)
     try:
         while not task.done():
             await asyncio.wait({task}, timeout=LOOK_S)
             if not task.done() and await request.is_disconnected():
                 stop()
                 raise APIError(499, "the client has gone")
+            if not task.done() and ending.is_set():
+                stop()
+                raise _server_ends()
         return task.result()
     finally:
         if not task.done():
@@ -133,6 +137,15 @@ async def unless_gone(work: Awaitable[T], request: Request, stop: Callable[[], N
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await task
+
+
+def _ending(scope: Scope) -> asyncio.Event:
+    ending: asyncio.Event = scope["app"].state.server.ending
+    return ending
+
+
+def _server_ends() -> APIError:
+    return APIError(503, "the server is being ended; ask again when it is back", "server_ends")
 
 
 def _stop(streams: Sequence[Chunked]) -> None:
@@ -196,18 +209,24 @@ class EventResponse(StreamingResponse):
             await self._close()
 
     async def _pinged(self) -> AsyncIterator[bytes]:
-        """Yield events, with a ping after long silences; an exception becomes the last event."""
+        """Yield events, with a ping after long silences; an exception, or the server's end, becomes the last event."""
+        ending = asyncio.ensure_future(_ending(self._scope).wait())
         try:
             while True:
                 self._waiting = asyncio.ensure_future(_next(self._events))
-                while not (await asyncio.wait({self._waiting}, timeout=PING_S))[0]:
-                    if self._wire.ping is not None:
+                while not self._waiting.done():
+                    await asyncio.wait({self._waiting, ending}, timeout=PING_S, return_when=asyncio.FIRST_COMPLETED)
+                    if ending.done():
+                        raise _server_ends()
+                    if not self._waiting.done() and self._wire.ping is not None:
                         yield self._wire.ping
                 yield self._waiting.result()
         except StopAsyncIteration:
             pass
         except Exception as reason:
             yield self._wire.failed(told_error(reason, self._scope))
+        finally:
+            ending.cancel()
 
     async def _close(self) -> None:
         if self._waiting is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from edgeinfer.backends.offload import BundlePacking, BundleSizes, WeightOffload
 from edgeinfer.engine.kv.limits import limits_with_states, memory_for_model, memory_need
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.offload.bundle_room import require_room_for_bundles
+from edgeinfer.engine.offload.least_memory import fits, no_room
 from edgeinfer.engine.offload.record_plans import record_plans
 from edgeinfer.errors import BadBundle, DoesNotFit
 from edgeinfer.graph.graph import ModelSpec
@@ -33,6 +35,7 @@ from edgeinfer.scheduling.offload.streaming import Streamed, StreamedModel, stre
 from edgeinfer.scheduling.offload.weight_placement import (
     ExpertLoads,
     RecordLoads,
+    SlowDisk,
     WeightPiece,
     WeightPlacement,
     place_mixture,
@@ -220,15 +223,22 @@ def planned_weights(
     `available` bytes on another machine, None for this one. `fingerprint`: of the file, to consider what earlier runs
     counted. Raises DoesNotFit as `place_and_pack`.
     """
-    room = fit_weights(spec, file, limits, holding, available)
-    limits = room.limits
-    if room.budget_bytes is None:
-        return None, limits
-    try:
+    memory = memory_for_model() if available is None else available
+
+    def planned(ram_bytes: int | None, limits: Limits, memory: int) -> tuple[StreamedModel | None, Limits]:
+        room = fit_weights(spec, file, limits, replace(holding, ram_bytes=ram_bytes), memory)
+        if room.budget_bytes is None:
+            return None, room.limits
         kept = chosen_layout(spec, file, room.budget_bytes, disk, name, fingerprint)
+        return None if kept.holds_all else kept, room.limits
+
+    try:
+        return planned(holding.ram_bytes, limits, memory)
     except DoesNotFit as reason:
-        raise DoesNotFit(f"{reason}{_fewer_sequences(spec, file, limits, holding, available)}") from None
-    return None if kept.holds_all else kept, limits
+        if spec.states or isinstance(reason, SlowDisk) or fits(partial(planned, None, limits, memory)):
+            raise DoesNotFit(f"{reason}{_fewer_sequences(spec, file, limits, holding, memory)}") from None
+    whole = memory_need(CPU, spec, file.tensors, limits).total_bytes + holding.encoder_bytes + holding.beside_bytes
+    raise no_room(name, spec, limits, memory, int(whole / (1 - RESERVE_SHARE)) + 1, partial(planned, None))
 
 
 def ram_for_both(

@@ -31,6 +31,10 @@ LONGEST_TOKEN_S = 60.0
 """Longest acceptable time for a token."""
 
 
+class SlowDisk(DoesNotFit):
+    """A plan for which there is room, but with which a token would take too long."""
+
+
 @dataclass(frozen=True, slots=True)
 class WeightPiece:
     """A piece of a model: its bytes, and how often a pass over one token needs it (below 1: only some passes do)."""
@@ -201,7 +205,7 @@ def _check_hope(found: WeightPlacement, total: int, disk: Disk | None, what: str
     rate = fastest(disk)
     if rate is None or found.streamed_bytes / rate <= LONGEST_TOKEN_S:
         return
-    raise DoesNotFit(
+    raise SlowDisk(
         f"{what} would read {size_text(int(found.streamed_bytes))} of its {size_text(total)} from disk for every "
         f"token, {found.streamed_bytes / rate:.0f} s at {rate / 1e9:.2g} GB/s; a smaller model or a smaller quant "
         f"would work, or {size_text(int(found.streamed_bytes - LONGEST_TOKEN_S * rate))} more memory"
