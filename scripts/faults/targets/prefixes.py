@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from campaign import python, starter
@@ -11,6 +12,9 @@ from processes import Running
 from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES
 
 TEXT = "The keeper climbs the stairs of the lighthouse in fog, lights the lamp, and counts the ships that pass. "
+
+STEP = re.compile(r"[a-z ]+: \d+ of \d+, ")
+"""The beginning of a line of progress."""
 
 
 class Target:
@@ -28,11 +32,11 @@ class Target:
         plain = self._begun("plain", "--no-prefix-cache")
         if plain.wait():
             raise SystemExit(f"the run without saved prefixes failed: {plain.text}")
-        self._expected = plain.text
+        self._expected = _answer(plain)
         running = self.start()
         running.wait()
         self.life_s = running.passed_s()
-        if running.text != self._expected or not self.has_written():
+        if _answer(running) != self._expected or not self.has_written():
             raise SystemExit(f"the undisturbed run failed: {running.text}")
 
     def start(self) -> Running:
@@ -53,11 +57,16 @@ class Target:
         for run in ("first", "second"):
             again = self._begun(run)
             code = again.wait()
-            if code or again.text != self._expected:
+            if code or _answer(again) != self._expected:
                 problems.append(f"the {run} run after it ends with {code} and differs: {again.text[-300:]!r}")
         n_files = [path.suffix in (PAGES, CHECKPOINT) for path in (self._home.data / "prefixes").rglob("*.*")]
         return problems if any(n_files) else [*problems, "two runs after it have saved no prefix"]
 
     def finish(self, running: Running) -> list[str]:
         code = running.wait()
-        return [] if not code and running.text == self._expected else [f"ends with {code}: {running.text[-300:]!r}"]
+        return [] if not code and _answer(running) == self._expected else [f"ends with {code}: {running.text[-300:]!r}"]
+
+
+def _answer(running: Running) -> str:
+    """What it wrote but for the lines of progress, which come where a step takes long."""
+    return "".join(line for line in running.text.splitlines(keepends=True) if not STEP.match(line))
