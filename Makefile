@@ -1,4 +1,4 @@
-# The commands of the README. `make chat` and `make test` set up everything they need in .venv.
+# The commands of the README. `make chat` and `make test` set up everything they need in .venv; `make setup` does that alone.
 # `make docs` builds the documentation site into site, and checks its links and the spelling of everything.
 # BENCH holds options of `make bench`, such as BENCH="--against llama-cpp-python --depth 0,2048".
 # `make kernels-wheel` compiles all kernels into a wheel in dist; SYSTEMS holds options for other systems than this one.
@@ -20,10 +20,12 @@ SITE := .venv-docs
 SPELLED := $(wildcard *.md) Makefile docs edgeinfer examples scripts
 unexport PYTHONDONTWRITEBYTECODE  # programs that the tests start would compile the package anew each time
 
-.PHONY: chat test check lint bench kernels-wheel check-kernels release-check audit licences sbom clean
+.PHONY: chat setup test check lint bench kernels-wheel check-kernels release-check audit licences sbom clean
 
 chat: $(VENV)/.installed
 	@$(BIN)/edgeinfer chat
+
+setup: $(VENV)/.installed-$(EXTRAS)
 
 test: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -31,6 +31,8 @@ EXACT = ("ffn_gate_inp", "altup")
 LARGEST_NVFP4 = 6 * 448
 """The largest weight of the format: that of its codes times that of its groups' scales."""
 ARCHITECTURES = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
+NAMED_LIKE: dict[str, str] = {}
+"""Families that the gguf package lacks, and the family of its whose tensors are named alike."""
 
 
 def convert(model: Any, architecture: str, form: str, name: str, path: Path, turn: int) -> Arrays:
@@ -149,7 +151,10 @@ def _name(key: str, config: Any, architecture: str) -> str:
     """GGUF's name of a parameter."""
     if architecture == "opt":
         return opt.tensor_name(key)
-    names = gguf.get_tensor_name_map(ARCHITECTURES[architecture], config.num_hidden_layers)
+    known = NAMED_LIKE.get(architecture, architecture)
+    if known not in ARCHITECTURES:
+        raise RuntimeError(f"the gguf package has no names of tensors for {known}: see docs/ADDING.md, step 4")
+    names = gguf.get_tensor_name_map(ARCHITECTURES[known], config.num_hidden_layers)
     target = names.get_name(key, try_suffixes=(".weight", ".bias"))
     if target is None:
         raise RuntimeError(f"{key} has no name in GGUF")

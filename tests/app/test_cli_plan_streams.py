@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.cli import build_app
 from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
-from edgeinfer.engine.offload import weight_placement
+from edgeinfer.engine.offload import bundle_room, weight_placement
 from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
@@ -122,6 +123,21 @@ def test_people_are_told_what_stays_and_what_is_read(tiny: Path) -> None:
     assert "stay in memory" in shown
     assert "bound by disk" in shown
     assert "from disk" in next(line for line in shown.splitlines() if line.startswith("plan "))
+
+
+def test_the_bundle_file_is_named_with_its_room(tiny: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(1e6)
+
+    def bundle() -> str:
+        shown = run("-m", str(tiny), "--ram", str(RAM)).stdout
+        return next(line for line in shown.splitlines() if line.startswith("bundle "))
+
+    assert re.search(r"\d kB, which the first run writes in .*bundles, where .* are free$", bundle())
+    monkeypatch.setattr(bundle_room, "_free", lambda folder: 1000)
+    assert "has no room: it needs" in bundle()
+    assert CliRunner().invoke(build_app(), ["pack", str(tiny)]).exit_code == 0
+    assert bundle().endswith(".bundles is there")
+    assert not any(line.startswith("bundle ") for line in run("-m", str(tiny)).stdout.splitlines())
 
 
 def test_without_a_measured_disk_nothing_is_predicted(tiny: Path) -> None:

@@ -27,7 +27,9 @@ class PackFlags:
 
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Path of the bundle file. Default: in the cache folder."),
+        typer.Option(
+            "--out", metavar="FILE", help="Path of the bundle file, to take it elsewhere. Default: where run looks."
+        ),
     ] = None
     verify: Annotated[bool, typer.Option("--verify", help="Check the whole bundle file and report damage.")] = False
     repair: Annotated[bool, typer.Option("--repair", help="Rewrite what is damaged or out of date.")] = False

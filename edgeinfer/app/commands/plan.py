@@ -195,10 +195,23 @@ def _plans(
             return ModelPlans(facts, here, planned, None, fit_there(whole, planned, asked))
         here, asked = held_here(here, name, file, facts, settings, asked)
         fit = Fit(here.need, available, None if here.kept is None else whole)
-        return ModelPlans(facts, here, _planned(settings.load.device_names, asked, facts, here), None, fit)
+        found = _planned(settings.load.device_names, asked, facts, here)
+        return ModelPlans(facts, here, found, None, fit, _bundle(name, file, facts, here))
     except DoesNotFit as refusal:
         remedy = refusal.remedy if isinstance(refusal, NoRoomToStream) else ""
         return ModelPlans(facts, here, None, refusal, Fit(whole, available, refusal=str(refusal), remedy=remedy))
+
+
+def _bundle(name: str, file: GGUFFile, facts: PlannedModel, here: Plan) -> str:
+    """The bundle file of a model that does not stay in memory as a whole, in words; "" for others."""
+    from edgeinfer.engine.offload.bundle_room import bundle_text
+    from edgeinfer.engine.offload.weight_placement import place_of
+    from edgeinfer.models.file_facts import fingerprint
+
+    if here.kept is None:
+        return ""
+    path = place_of(facts.spec, file.tensors, name, fingerprint(file), by_records=here.kept.by_records)
+    return bundle_text(path, here.kept.total_bytes)
 
 
 def _on(device: str, settings: Settings) -> Settings:

@@ -58,6 +58,12 @@ class ModelPlans:
     planned: Planned | None
     refusal: DoesNotFit | None
     fit: Fit
+    bundle: str = ""
+    """The bundle file that weights are read from, "" for none."""
+
+    @property
+    def bundle_lines(self) -> list[str]:
+        return [f"bundle    {self.bundle}"] if self.bundle else []
 
 
 def show_plan(name: str, plans: ModelPlans, speeds: MeasuredSpeeds, how: PlanOutput, *, is_elsewhere: bool) -> None:
@@ -90,7 +96,7 @@ def _draw(name: str, plans: ModelPlans, speeds: MeasuredSpeeds, how: PlanOutput,
 def _lines(name: str, plans: ModelPlans, shown: Plan | None, speeds: MeasuredSpeeds, how: PlanOutput) -> Iterator[str]:
     """The plan for people."""
     planned = plans.planned
-    lines = [*model_lines(name, plans.facts, shown, plans.fit, planned), *how.ram_lines]
+    lines = [*model_lines(name, plans.facts, shown, plans.fit, planned), *plans.bundle_lines, *how.ram_lines]
     if planned is None:
         yield from (*lines, *image_lines(plans.facts, plans.fit))
         yield f"decode    {unpredicted(plans.here, speeds)}"

@@ -140,8 +140,9 @@ async def unless_gone(work: Awaitable[T], request: Request, stop: Callable[[], N
 
 
 def _ending(scope: Scope) -> asyncio.Event:
-    ending: asyncio.Event = scope["app"].state.server.ending
-    return ending
+    """Set when the server ends; never for a response outside an application."""
+    app = scope.get("app")
+    return asyncio.Event() if app is None else app.state.server.ending
 
 
 def _server_ends() -> APIError:

@@ -33,6 +33,17 @@ def require_room_for_bundles(name: str, path: Path, bundle_bytes: int) -> None:
         )
 
 
+def bundle_text(path: Path, bundle_bytes: int) -> str:
+    """Where a model's bundle file is or will be, and whether it has room there."""
+    if path.is_file():
+        return f"{path} is there"
+    free_bytes = _free(path.parent)
+    room = "" if free_bytes is None else f", where {size_text(free_bytes)} are free"
+    if free_bytes is not None and bundle_bytes > free_bytes:
+        return f"has no room: it needs {size_text(bundle_bytes)} in {path.parent}{room}; {REMEDY}"
+    return f"{size_text(bundle_bytes)}, which the first run writes in {path.parent}{room}"
+
+
 def require_room_after_download(name: str, model_bytes: int, bundle_bytes: int) -> None:
     """Raise DoesNotFit if a model to be downloaded and the bundle file it needs do not both fit."""
     folder, models = bundles_folder(), default_root()

@@ -367,15 +367,15 @@ def _have_bundle_file(packing: BundlePacking, name: str, holding: WeightBudget, 
         packing.check()
     except BadBundle as reason:
         path = packing.path
+        there = f" anew ({reason})" if path.exists() else ""
         if not holding.packs:
             raise BadBundle(
-                f"{name} does not fit into the memory it may have, and with --no-pack no bundle file is written to "
-                f"read the rest from; edgeinfer pack MODEL{pack_options(path)} writes it ({reason})"
+                f"{name} does not fit into the memory it may have, and --no-pack forbids writing the bundle file that "
+                f"the rest would be read from; edgeinfer pack MODEL{pack_options(path)} writes it{there}"
             ) from None
-        if path.exists():
-            progress(f"making {path.name} anew ({reason})", 0, 1)
+        label = f"writing {path.name}, {size_text(packing.data_bytes)}{there or ', once'}"
         require_room_for_bundles(name, path, packing.data_bytes)
-        packing.pack_anew(progress)
+        packing.pack_anew(lambda what, *done: progress(label if what == "packing" else what, *done))
 
 
 def known_disk() -> Disk | None:

@@ -68,4 +68,7 @@ def architecture_of(key: str) -> Architecture:
             raise OtherKindOfModel(f"the model's architecture is {key!r}: it {kind}")
     own = (entry.spelling or name for name, entry in entries.items())
     names = sorted({*own, *(alias for entry in entries.values() for alias in entry.aliases)})
-    raise UnsupportedModel(f"the model's architecture is {key[:80]!r}; edgeinfer has: {', '.join(names)}")
+    raise UnsupportedModel(
+        f"the model's architecture is {key[:80]!r}; edgeinfer has: {', '.join(names)} (a new one is a file of 20 to 60 "
+        "lines: docs/ADDING.md)"
+    )

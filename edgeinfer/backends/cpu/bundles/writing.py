@@ -268,8 +268,8 @@ def _require_space(path: Path, wanted_bytes: int) -> None:
 def _disk_full(path: Path, wanted_bytes: int, free_bytes: int) -> PackFailed:
     return PackFailed(
         f"packing needs {size_text(wanted_bytes)} more in {path.parent}, where {size_text(free_bytes)} are free; make "
-        f"room there and pack again, which goes on from what is in {part_path(path).name}, or pack to a larger disk "
-        "with --out FILE (EDGEINFER_HOME moves all of edgeinfer's files)"
+        f"room there and pack again, which goes on from what is in {part_path(path).name}, or set EDGEINFER_HOME, the "
+        "place of all of edgeinfer's files, to a folder on a larger disk"
     )
 
 
@@ -278,15 +278,14 @@ def write_failure(error: OSError, path: Path, file_bytes: int) -> PackFailed:
     if error.errno == errno.EFBIG:
         return PackFailed(
             f"{path.parent} takes no file of {size_text(file_bytes)} (a limit of its file system or of this process); "
-            "pack to another disk with --out FILE"
+            "set EDGEINFER_HOME to a folder on another disk"
         )
     if error.errno in FULL:
         part = part_path(path)
         done = part.stat().st_size if part.exists() else 0
         return _disk_full(path, max(0, file_bytes - done), shutil.disk_usage(path.parent).free)
     return PackFailed(
-        f"{path} cannot be written: {error.strerror or error}; pack to a folder that can be with --out FILE, or set "
-        "EDGEINFER_HOME"
+        f"{path} cannot be written: {error.strerror or error}; set EDGEINFER_HOME to a folder that can be"
     )
 
 

@@ -159,7 +159,7 @@ def test_a_full_disk_is_seen_before_anything_is_written(
 ) -> None:
     with small_disk(tmp_path / "disk", 1 << 20):
         path = tmp_path / "disk" / "model.bundles"
-        with pytest.raises(PackFailed, match=r"needs \d+\.\d MB more in .*disk.*--out FILE"):
+        with pytest.raises(PackFailed, match=r"needs \d+\.\d MB more in .*disk.*EDGEINFER_HOME"):
             large_model.pack(path, library)
         assert not path.exists()
 
@@ -195,7 +195,7 @@ def test_a_limit_of_the_size_of_files_is_told(large_model: Packable, library: Ke
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:
-        with pytest.raises(PackFailed, match=r"takes no file of \d+\.\d MB.*--out FILE"):
+        with pytest.raises(PackFailed, match=r"takes no file of \d+\.\d MB.*EDGEINFER_HOME"):
             large_model.pack(path, library)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -206,7 +206,7 @@ def test_a_limit_of_the_size_of_files_is_told(large_model: Packable, library: Ke
 
 def test_a_folder_that_cannot_be_written_is_told(model: Packable, library: KernelLibrary, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(PackFailed, match=r"cannot be written: .*--out FILE"):
+    with pytest.raises(PackFailed, match=r"cannot be written: .*EDGEINFER_HOME"):
         model.pack(tmp_path / "file" / "model.bundles", library)
     if os.geteuid():
         (tmp_path / "locked").mkdir(0o500)
