@@ -13,8 +13,8 @@ from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES
 
 TEXT = "The keeper climbs the stairs of the lighthouse in fog, lights the lamp, and counts the ships that pass. "
 
-STEP = re.compile(r"[a-z ]+: \d+ of \d+, ")
-"""The beginning of a line of progress."""
+STEP = re.compile(r"[a-z ]+(?:: \d+ of \d+)?, (?:.* )?\d+ (?:s|min)(?: left)?$")
+"""A line of progress."""
 
 
 class Target:
