@@ -156,5 +156,7 @@ def problem_ahead(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
 
 
 def first_line(text: str) -> str:
-    """The first line of an llguidance error; the rest is the whole grammar."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "for an unknown reason")[:300]
+    """The first line of an llguidance error, as the rest is the whole grammar, with what a regular expression lacks."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["for an unknown reason"]
+    error = next((line.removeprefix("error:") for line in lines if line.startswith("error:")), "")
+    return (lines[0] + (error if lines[0].endswith(":") else ""))[:300]

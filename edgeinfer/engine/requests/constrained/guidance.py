@@ -28,12 +28,13 @@ from edgeinfer.engine.requests.constrained.constraints import (
 )
 from edgeinfer.engine.requests.constrained.declared_keys import with_declared_keys
 from edgeinfer.engine.requests.constrained.guided_json import GuidedCalls, GuidedJson, JsonTokens
+from edgeinfer.engine.requests.constrained.schema_faults import fault_in
 from edgeinfer.engine.requests.constrained.schema_sources import Schema, schema_text
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Tokenizer
 
 if TYPE_CHECKING:
-    from llguidance import LLTokenizer
+    from llguidance import LLMatcher, LLTokenizer
     from llguidance._lib import JsonCompileOptions
 
 
@@ -114,13 +115,27 @@ class Guidance:
             raise BadSetting(f"the {_name(grammar)} cannot be read: {first_line(str(reason))}") from None
         limits = LLParserLimits(step_max_items=MOST_ITEMS)
         matcher = LLMatcher(self._tables_once(), compiled, log_level=0, limits=limits)
-        if (problem := problem_of(matcher, self._unwritten) or problem_ahead(matcher, self._unwritten)) is not None:
+        if (problem := self._problem(matcher)) is not None:
+            problem = fault_in(schema, problem, self._schema_problem) if grammar.kind == "json" else problem
             raise BadSetting(f"the {_name(grammar)} cannot be followed: {problem}")
         if arguments is not None:
             return GuidedCalls(matcher, list(arguments), self._json_tokens, self._unwritten)
         if grammar.kind == "json":
             return GuidedJson(matcher, schema, self._json_tokens, self._unwritten)
         return Guided(matcher, self._tokenizer, self._unwritten)
+
+    def _problem(self, matcher: LLMatcher) -> str | None:
+        return problem_of(matcher, self._unwritten) or problem_ahead(matcher, self._unwritten)
+
+    def _schema_problem(self, schema: object) -> str | None:
+        """Why a schema cannot be followed; None if it can."""
+        from llguidance import LLMatcher
+
+        try:
+            compiled = LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=JSON_FORM)
+        except Exception as reason:  # whatever a converter raises
+            return first_line(str(reason))
+        return self._problem(LLMatcher(self._tables_once(), compiled, log_level=0))
 
     def schema_of(self, text: str) -> Any:
         """The schema that a text is, as `kept` keeps it. Raises BadSetting."""
