@@ -26,7 +26,7 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import Int32s
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.private_files import private_folder
-from edgeinfer.temporary import temporary_file
+from edgeinfer.temporary import remove_leftovers, temporary_file
 
 MOST_TOKENS = 1 << 17
 MOST_FILE_BYTES = 1 << 20
@@ -106,6 +106,7 @@ class DraftFolder:
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         """The arrays of a file; empty if there is no intact file of this layout."""
+        remove_leftovers(self.path)  # of a program that was killed while it wrote
         try:
             with (self.path / name).open("rb") as raw:
                 file = np.load(raw, allow_pickle=False)

@@ -13,7 +13,7 @@ from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES
 
 TEXT = "The keeper climbs the stairs of the lighthouse in fog, lights the lamp, and counts the ships that pass. "
 
-STEP = re.compile(r"[a-z ]+(?:: \d+ of \d+)?, (?:.* )?\d+ (?:s|min)(?: left)?$")
+STEP = re.compile(r"[a-z ]+: \d+ of \d+|[a-z ]+, \d+ (?:s|min)$")
 """A line of progress."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import random
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -59,6 +61,19 @@ def test_arrays_come_back_and_other_layouts_do_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_what_a_killed_program_had_begun_to_write_is_removed(tmp_path: Path) -> None:
+    folder = DraftFolder("model", "layout", tmp_path)
+    folder.write(LEARNT, {"a": np.arange(3)})
+    program = (
+        "import os, sys; from pathlib import Path; from edgeinfer.temporary import temporary_file\n"
+        "temporary_file(Path(sys.argv[1])); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(folder.path / LEARNT)], check=False).returncode == 9
+    assert len(list(folder.path.iterdir())) == 2
+    assert folder.read(LEARNT)["a"].tolist() == [0, 1, 2]
+    assert [path.name for path in folder.path.iterdir()] == [LEARNT]
+
+
 def test_what_was_learnt_of_texts_is_readable_by_the_user_alone(tmp_path: Path) -> None:
     folder = DraftFolder("model", "layout", tmp_path / "drafts")
     folder.write(LEARNT, {"numbers": np.arange(5)})
