@@ -60,7 +60,6 @@ def test_arrays_come_back_and_other_layouts_do_not(tmp_path: Path) -> None:
     assert DraftFolder("other", "layout 1", tmp_path).read(LEARNT) == {}
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 def test_what_a_killed_program_had_begun_to_write_is_removed(tmp_path: Path) -> None:
     folder = DraftFolder("model", "layout", tmp_path)
     folder.write(LEARNT, {"a": np.arange(3)})
@@ -74,6 +73,7 @@ def test_what_a_killed_program_had_begun_to_write_is_removed(tmp_path: Path) -> 
     assert [path.name for path in folder.path.iterdir()] == [LEARNT]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 def test_what_was_learnt_of_texts_is_readable_by_the_user_alone(tmp_path: Path) -> None:
     folder = DraftFolder("model", "layout", tmp_path / "drafts")
     folder.write(LEARNT, {"numbers": np.arange(5)})
