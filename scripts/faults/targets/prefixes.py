@@ -36,8 +36,10 @@ class Target:
         running = self.start()
         running.wait()
         self.life_s = running.passed_s()
-        if _answer(running) != self._expected or not self.has_written():
-            raise SystemExit(f"the undisturbed run failed: {running.text}")
+        if _answer(running) != self._expected:
+            raise SystemExit(f"the undisturbed run gave {running.text!r}, and without saved prefixes {plain.text!r}")
+        if not self.has_written():
+            raise SystemExit(f"the undisturbed run saved no prefix: {running.text}")
 
     def start(self) -> Running:
         self._home.empty()
