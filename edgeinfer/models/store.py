@@ -175,7 +175,10 @@ class ModelStore:
         for known in [model] if model.place else self.models():
             if known.path == model.path:
                 return known
-        raise ModelNotFound(f"{name} is not in the list; a file elsewhere is yours to delete")
+        raise ModelNotFound(
+            f"{name} is not in the list; a file elsewhere is yours to delete (edgeinfer pack FILE --remove deletes its "
+            "bundle file)"
+        )
 
     def remove(self, name: str) -> LocalModel:
         """Remove a model from the list and delete its files if the store owns them; returns the model.

@@ -396,4 +396,5 @@ def streaming_text(kept: StreamedModel, disk: Disk | None) -> str:
     if not seconds:  # earlier used records are expected to be in memory
         return text
     rate = kept.streamed.nbytes / seconds
-    return f"{text}: {1 / seconds:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"
+    measured = f"if the disk gives the {rate / 1e9:.2g} GB/s that were measured"
+    return f"{text}: {1 / seconds:.3g} tok/s at most, one at a time, {measured}"
