@@ -24,7 +24,7 @@ PAGES_ELSEWHERE = {
     "examples/README.md": "examples.md",
 }
 """Pages outside of `docs`, as far as they exist, and their places in the site."""
-COPIED = (".png", ".svg", ".gif", ".json")
+COPIED = (".png", ".svg", ".gif", ".json", ".jsonl")
 """Files that pages show, or link as they are."""
 NOTE = re.compile(r"(?m)^ *<!-- (?:parsed|runs)\b.*-->\n")
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
