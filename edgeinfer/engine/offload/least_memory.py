@@ -27,8 +27,8 @@ SMALLER_MODEL = "a smaller model or a smaller quant would fit"
 class NoRoomToStream(DoesNotFit):
     """A model that does not fit even with its weights read from disk. `remedy`: what would fit."""
 
-    def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(f"{message}; {remedy}")
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(f"{message}; {remedy}" if remedy else message)
         self.remedy = remedy
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def test_a_shorter_context_and_memory_that_would_do_are_named(model: Model) -> N
     assert found is not None, told
     assert isinstance(told, NoRoomToStream)
     assert told.remedy.endswith(f"(--ctx {found[2]})")
+    assert str(pickle.loads(pickle.dumps(told))) == str(told)  # errors come from other processes too
     shorter = limits_for(int(found[2]), spec=model.spec)
     planned_weights(model.spec, model.file, "tiny", shorter, WeightBudget(), None, SMALL)
     longer = limits_for(int(found[2]) * 3 // 2, spec=model.spec)
