@@ -78,8 +78,9 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip >&2
 
+# --no-compile: Python compiles what is used when it is used, which is a fraction; the first answer comes sooner
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[app]' >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[app]' >&2
 	@touch $@
 
 $(VENV)/.installed-%: pyproject.toml | $(BIN)/python

@@ -119,7 +119,7 @@ def test_a_plan_that_does_not_fit_is_drawn_with_what_there_is_room_for(tiny_mode
     result = run("plan", "-m", tiny_model, "--machine", "raspberry-pi-5", "--ctx", 10**9, "--chart", chart)
     assert result.exit_code == 1
     shown = texts(chart.read_text("utf-8"))
-    assert any(text.startswith("cannot be run: no, ") for text in shown)
+    assert any(text.startswith("cannot be run: no: ") for text in shown)
     assert not any("Roofline" in text for text in shown)
 
 

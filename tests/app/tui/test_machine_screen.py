@@ -185,7 +185,7 @@ async def test_it_works_while_no_model_is_loaded() -> None:
 
 @pytest.mark.model
 async def test_a_running_model_is_seen_in_every_panel(starter_model: Path) -> None:
-    with edgeinfer.load(starter_model, n_context=1024) as llm:
+    with edgeinfer.load(starter_model, device="cpu", n_context=1024) as llm:
         readings = Readings(llm)
         stream = llm.chat([{"role": "user", "content": "Name three colours."}], max_tokens=48, temperature=0)
         stream.read()
