@@ -15,13 +15,12 @@ from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.limits import SPARE_PAGES, limits_for
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.scheduling.cost.memory import LEAST_CONTEXT, enough
+from edgeinfer.scheduling.cost.memory import LEAST_CONTEXT, SMALLER_MODEL, enough
 from edgeinfer.text_values import size_text
 
 Planned = Callable[[Limits, int], object]
 EXACT = 64
 """The memory that would do is too large by one part in this many at most."""
-SMALLER_MODEL = "a smaller model or a smaller quant would fit"
 
 
 class NoRoomToStream(DoesNotFit):

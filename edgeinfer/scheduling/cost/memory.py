@@ -20,6 +20,7 @@ FIXED_BUFFER_BYTES = 128 << 20
 """Maximum size of the buffers of one pass that does not depend on the context (512 tokens of a large model)."""
 LEAST_CONTEXT = 256
 """Smallest context worth running a model with, in tokens."""
+SMALLER_MODEL = "a smaller model or a smaller quant would fit"
 RESERVE_SHARE = 0.05
 """Share of the available memory that is left to other programs."""
 
@@ -168,13 +169,13 @@ def would_fit(need: MemoryNeed, available_bytes: int) -> str:
     ways = [f"a context of {context} tokens would fit (--ctx {context})"] if context >= LEAST_CONTEXT else []
     ways += [f"{_states_of(n_sequences)} would fit (--parallel {n_sequences})"] if n_sequences else []
     if ways or not need.n_states:
-        return "; ".join(ways) or "a smaller model or a smaller quant would fit"
+        return "; ".join(ways) or SMALLER_MODEL
     one = need.with_states(min(need.n_states, SLOTS_IN_PASS))
     context = fitting_context(one, available_bytes)
     if context >= LEAST_CONTEXT:
         return f"a context of {context} tokens with {_states_of(1)} would fit (--ctx {context} --parallel 1)"
     if fitting_context(replace(need, state_bytes=0), available_bytes) < LEAST_CONTEXT:
-        return "a smaller model or a smaller quant would fit"
+        return SMALLER_MODEL
     return (
         f"the state of a single sequence takes {size_text(need.bytes_per_state)}, and a pass needs room for "
         f"{SLOTS_IN_PASS}; a smaller model would fit"

@@ -45,7 +45,7 @@ to write whitespace forever.
 MOST_TEXT = 1 << 20
 """Most characters of a schema or grammar."""
 MOST_ITEMS = 20_000
-"""Most items of llguidance's parser between two choices: what has no choice and never ends takes 110 to 165 MB."""
+"""Most items of llguidance's parser between two choices: what has no choice and never ends takes about 140 MB."""
 _FIRST_RULE = re.compile(r"^[^\S\n]*root\s*::=", re.MULTILINE)
 _LARK = re.compile(r"^[^\S\n]*(?:%llguidance\b|start\s*:)", re.MULTILINE)
 """What llguidance takes for Lark's syntax; its own expression takes time with the square of blank lines."""
@@ -98,7 +98,7 @@ class Guidance:
         `arguments`: the schemas of the functions' arguments, if it is a grammar of function calls.
         """
         _require_llguidance()
-        from llguidance import LLMatcher, LLParserLimits
+        from llguidance import LLMatcher
 
         schema: object = None
         try:
@@ -113,8 +113,7 @@ class Guidance:
             raise
         except Exception as reason:  # whatever a converter raises for a text that is not a grammar
             raise BadSetting(f"the {_name(grammar)} cannot be read: {first_line(str(reason))}") from None
-        limits = LLParserLimits(step_max_items=MOST_ITEMS)
-        matcher = LLMatcher(self._tables_once(), compiled, log_level=0, limits=limits)
+        matcher = self._matcher(compiled)
         if (problem := self._problem(matcher)) is not None:
             problem = fault_in(schema, problem, self._schema_problem) if grammar.kind == "json" else problem
             raise BadSetting(f"the {_name(grammar)} cannot be followed: {problem}")
@@ -123,6 +122,12 @@ class Guidance:
         if grammar.kind == "json":
             return GuidedJson(matcher, schema, self._json_tokens, self._unwritten)
         return Guided(matcher, self._tokenizer, self._unwritten)
+
+    def _matcher(self, compiled: str) -> LLMatcher:
+        from llguidance import LLMatcher, LLParserLimits
+
+        limits = LLParserLimits(step_max_items=MOST_ITEMS)
+        return LLMatcher(self._tables_once(), compiled, log_level=0, limits=limits)
 
     def _problem(self, matcher: LLMatcher) -> str | None:
         return problem_of(matcher, self._unwritten) or problem_ahead(matcher, self._unwritten)
@@ -135,7 +140,7 @@ class Guidance:
             compiled = LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=JSON_FORM)
         except Exception as reason:  # whatever a converter raises
             return first_line(str(reason))
-        return self._problem(LLMatcher(self._tables_once(), compiled, log_level=0))
+        return self._problem(self._matcher(compiled))
 
     def schema_of(self, text: str) -> Any:
         """The schema that a text is, as `kept` keeps it. Raises BadSetting."""

@@ -11,8 +11,8 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""Keywords whose values map names to schemas."""
+from edgeinfer.engine.requests.constrained.schemas import NAMED
+
 LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 """Keywords whose values are lists of schemas."""
 SINGLE = ("items", "additionalProperties", "additionalItems", "contains", "not", "if", "then", "else", "propertyNames")

@@ -24,7 +24,7 @@ EXACT_DIGITS = 15
 """Numbers with up to this many digits are read alike by every reader of 64-bit floats."""
 
 LOWER, UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
-_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keys whose values map user-chosen names to schemas."""
 _PLAIN = ("const", "enum", "default", "examples")
 """Keys whose values are not schemas."""
@@ -82,7 +82,7 @@ def parts(schema: object) -> Iterator[Schema]:
         elif isinstance(one, dict):
             yield one
             for key, value in one.items():
-                if key in _NAMED and isinstance(value, dict):
+                if key in NAMED and isinstance(value, dict):
                     rest += value.values()
                 elif key not in _PLAIN:
                     rest.append(value)
