@@ -41,6 +41,8 @@ class Campaign:
 
     def __init__(self, target: str, seed: int, first: int, count: int, out: Path | None) -> None:
         self._target, self._seed, self._out = target, seed, out
+        self._module = import_module(f"targets.{target}")  # here, as tests' modules set signals, which a thread may not
+        self._seeds = seeds_of(target, self._module)
         self._next, self._end = first, first + count
         self.kinds: Counter[str] = Counter()
         self.n_read = self.n_done = 0
@@ -130,5 +132,4 @@ class Campaign:
             (self._out / f"{self._target}-{number}").write_bytes(self._input(number))
 
     def _input(self, number: int) -> bytes:
-        target = import_module(f"targets.{self._target}")
-        return input_of(target, seeds_of(self._target, target), self._seed, number)
+        return input_of(self._module, self._seeds, self._seed, number)

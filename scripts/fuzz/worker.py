@@ -8,6 +8,7 @@ outlives a crash.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import mmap
@@ -91,6 +92,7 @@ def main() -> None:
     name, seed, first, count, seconds, shared = sys.argv[1], *map(int, sys.argv[2:6]), Path(sys.argv[6])
     target = importlib.import_module(f"targets.{name}")
     seeds = seeds_of(name, target)
+    gc.enable()  # modules of the tests turn it off while they are imported
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     ends = time.monotonic() + seconds if seconds else float("inf")
     with shared.open("r+b") as file, mmap.mmap(file.fileno(), ROOM_BYTES + 16) as current:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,21 +35,16 @@ class Child:
 
     def __init__(self, opening: RemoteOpening, progress: Progress = no_progress) -> None:
         """Raises what opening the model raises there, and DeviceFailed if the process dies of it."""
-        self._folder = temporary_folder("edgeinfer", _memory_folder())
         self._process: ChildProcess | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._n_calls = 0
         self._is_left = False
         try:
             self._process = ChildProcess(MODULE, stuck_s=ANSWER_S)
             self._process.send(opening)
             self.facts = self._opened(self._process, progress)
-            shared = Path(self._folder.name) / "shared"
-            shared.touch(0o600)
-            facts = self.facts
-            self.shared = Shared(
-                shared, facts.max_tokens, facts.max_outputs, facts.n_vocab, facts.row_width, len(facts.scales)
-            )
-            self.call(RemoteCall("share", {"path": str(shared)}))
+            self._folder = temporary_folder("edgeinfer", _memory_folder())
+            self._share(Path(self._folder.name) / "shared")
             self._folder.cleanup()  # both have mapped it; nothing is left if this process is killed
         except ChildDied as reason:
             self.close()
@@ -104,7 +100,17 @@ class Child:
         """End the process and free the shared memory. Safe to call twice."""
         if self._process is not None:
             self._process.close()
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _share(self, path: Path) -> None:
+        """Map a new file here and there."""
+        facts = self.facts
+        path.touch(0o600)
+        self.shared = Shared(
+            path, facts.max_tokens, facts.max_outputs, facts.n_vocab, facts.row_width, len(facts.scales)
+        )
+        self.call(RemoteCall("share", {"path": str(path)}))
 
     def _opened(self, process: ChildProcess, progress: Progress) -> RemoteFacts:
         """Wait until the model is open."""

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -24,7 +25,7 @@ from edgeinfer.backends.evaluator import Interrupted, StopFlag
 from edgeinfer.engine.isolation import process
 from edgeinfer.engine.isolation.child import Server
 from edgeinfer.engine.isolation.isolated import Isolated
-from edgeinfer.engine.isolation.messages import RemoteCall, RemoteReply
+from edgeinfer.engine.isolation.messages import RemoteCall, RemoteFacts, RemoteReply
 from edgeinfer.engine.isolation.process import Child
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power import PowerLimiter
@@ -185,16 +186,26 @@ def test_who_is_interrupted_while_waiting_finds_no_old_reply(apart: Isolated, mo
     assert apart.take_notices() == ()
 
 
-def test_nothing_is_left_of_a_closed_process(tiny_model: Path) -> None:
+def test_nothing_is_left_of_a_closed_process(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_memory_folder", lambda: str(tmp_path))
+    opened, seen = Child._opened, list[Path]()
+
+    def watched(child: Child, *given: Any) -> RemoteFacts:
+        facts = opened(child, *given)
+        seen.extend(tmp_path.iterdir())
+        return facts
+
+    monkeypatch.setattr(Child, "_opened", watched)
     apart = isolated(tiny_model)
-    pid, folder = apart.pid, Path(apart._child._folder.name)  # type: ignore[union-attr]
+    pid = apart.pid
     assert pid is not None
+    assert not seen  # a parent that is killed while a model is opened, which takes long, leaves nothing
     if sys.platform != "win32":
-        assert not folder.exists()  # not even while it is used: a killed parent leaves nothing
+        assert not list(tmp_path.iterdir())  # nor afterwards
     apart.close()
     apart.close()
     assert not psutil.pid_exists(pid)
-    assert not folder.exists()
+    assert not list(tmp_path.iterdir())
     assert apart.resident_bytes == 0
     with pytest.raises(EngineClosed):
         apart.evaluate(chain(0, 0, [1]))
