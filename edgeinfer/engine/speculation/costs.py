@@ -103,6 +103,22 @@ def _seconds(run: Callable[[int, int], float], sizes: Sequence[int], depth: int,
             times[size] = min(statistics.median(spent), times.get(size, math.inf))
             if times[size] > HOPELESS * times[1]:
                 break
+    return _rising(times)
+
+
+def best_of(one: MeasuredCosts, other: MeasuredCosts) -> MeasuredCosts:
+    """The least seconds of two measurements, of which disturbances only add time; `other`'s depth counts."""
+
+    def least(left: Mapping[int, float], right: Mapping[int, float]) -> dict[int, float]:
+        sizes = sorted({*left, *right})
+        return _rising({size: min(left.get(size, math.inf), right.get(size, math.inf)) for size in sizes})
+
+    deep = least(one.deep, other.deep) if one.depth == other.depth else other.deep
+    return MeasuredCosts(least(one.first, other.first), other.depth, deep)
+
+
+def _rising(times: Mapping[int, float]) -> dict[int, float]:
+    """Times by size, where no size takes longer than a larger one."""
     return {size: min(other_s for other, other_s in times.items() if other >= size) for size in times}
 
 

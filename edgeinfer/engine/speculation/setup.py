@@ -1,32 +1,25 @@
 """From the user's speculation options to the drafts of a loaded model.
 
-In: an executor, and options. Out: `ModelDrafts`, or None if nothing is to be drafted. The cost of passes of several
-tokens is measured once per model, device, worker pool and type of KV pages, and stored with the compiled loops.
+In: an executor, and options. Out: `ModelDrafts`, or None if nothing is to be drafted.
 """
 
 from __future__ import annotations
 
-import json
 import threading
-import time
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-
-import numpy as np
+from dataclasses import dataclass
 
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.pool import FairLock
-from edgeinfer.engine.speculation.costs import Costs, MeasuredCosts, measure
+from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import DraftModel, open_draft_model, split_sources
 from edgeinfer.engine.speculation.drafters import DRAFTERS
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library, loops_of
 from edgeinfer.engine.speculation.files import DraftFolder, file_texts
 from edgeinfer.engine.speculation.heads import HeadInFile
+from edgeinfer.engine.speculation.kept_costs import KeptCosts
 from edgeinfer.engine.speculation.priming import Priming
-from edgeinfer.engine.speculation.records import MOST
 from edgeinfer.engine.speculation.self_draft import SelfDraft, drafts_itself, self_budget
 from edgeinfer.errors import DoesNotFit, UnsupportedModel
-from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.text import Tokenizer
@@ -44,8 +37,6 @@ NOT_EXACT = (
 )
 FOR_TWO = 4
 """Number of cores from which on two processes compile loops."""
-COSTS_VERSION = 6
-"""Increment when stored costs change their meaning."""
 LOOK_S = 0.2
 """Seconds between checks of how far compiling is."""
 
@@ -76,7 +67,7 @@ class Loops:
         """Whether costs of passes are unknown, and may be measured after an answer."""
         if load.race != "after" or load.isolate or not executor.batch_invariant or not _is_plain(load):
             return False
-        return self.library().note(_costs_name(executor, fingerprint)) is None
+        return not KeptCosts(self.library(), executor, fingerprint).are_known
 
     def _note(self, what: str, done: int, total: int) -> None:
         self._report = what, done, total
@@ -111,7 +102,7 @@ def drafts_for(
     elif isinstance(load.spec, int):
         costs = Costs({}, corrected=False)
     else:
-        costs = Costs.of(_known_costs(library, executor, tokenizer.n_tokens, fingerprint))
+        costs = Costs.of(KeptCosts(library, executor, fingerprint).known(tokenizer.n_tokens))
     draft_model: DraftModel | None = None
     folder = fingerprint
     notices: tuple[str, ...] = () if notice is None else (notice,)
@@ -199,52 +190,6 @@ def priming_of(executor: SequenceEvaluator, tokenizer: Tokenizer, drafts: ModelD
     if tokenizer.vocabulary.add_eos:
         beginning.pop()
     return Priming(executor, drafts.library, drafts.n_vocab, beginning)
-
-
-def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: int, fingerprint: str) -> MeasuredCosts:
-    """Costs of passes, from an earlier measurement or measured now."""
-    name = _costs_name(executor, fingerprint)
-    note = library.note(name)
-    if note is not None:
-        with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            kept = json.loads(note)
-            first, deep = ({int(size): float(cost) for size, cost in kept[key].items()} for key in ("first", "deep"))
-            return MeasuredCosts(first, int(kept["depth"]), deep)
-    measured = measure_costs(executor, n_vocab)
-    library.keep_note(name, json.dumps(asdict(measured)))
-    return measured
-
-
-def _costs_name(executor: SequenceEvaluator, fingerprint: str) -> str:
-    """The name of the note of what passes of a model cost as it is opened."""
-    limits = executor.limits
-    name = f"verify-cost-{COSTS_VERSION}-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
-    return name if limits.stored is None else f"{name}-{limits.stored.held_bytes >> 20}"
-
-
-def measure_costs(executor: SequenceEvaluator, n_vocab: int) -> MeasuredCosts:
-    """Measure passes over 1 and more tokens, with logits for all, at the start of a sequence and deep in one."""
-    limits = executor.limits
-    sequence = executor.create()
-
-    def run(n_tokens: int, depth: int) -> float:
-        if executor.n_cached(sequence) != depth:
-            executor.pretend(sequence, depth)
-        order = np.arange(n_tokens, dtype=np.int32)
-        tokens = (order * 7919 % n_vocab).astype(np.int32)
-        batch = Batch(tokens, np.full(n_tokens, sequence, np.int32), order + np.int32(depth), order - 1, order)
-        started = time.perf_counter()
-        executor.evaluate(batch)
-        seconds = time.perf_counter() - started
-        executor.truncate(sequence, depth)
-        return seconds
-
-    try:
-        most = min(MOST, limits.max_tokens, limits.max_outputs, limits.n_context)
-        deepest = min(limits.n_context, executor.n_free_pages * PAGE) - most
-        return measure(run, most, deepest, streamed=limits.stored is not None)
-    finally:
-        executor.free(sequence)
 
 
 def prime_all(drafts: ModelDrafts, priming: Priming, lock: FairLock, progress: Progress) -> None:
