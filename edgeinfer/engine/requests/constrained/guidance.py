@@ -273,13 +273,13 @@ def _part(found: re.Match[str]) -> str:
 
 def _set(characters: list[str]) -> str:
     """Rewrite the contents of a character set: characters, and ranges of them."""
-    found = "^" if characters[:1] == ["^"] else ""
-    rest = characters[len(found) :]
-    while rest:
-        n = 3 if len(rest) > 2 and rest[1] == "-" else 1
-        found += "-".join(_character(end, _OPERATORS) for end in rest[:n:2])
-        rest = rest[n:]
-    return found
+    found = ["^"] if characters[:1] == ["^"] else []
+    place = len(found)
+    while place < len(characters):
+        n = 3 if characters[place + 1 : place + 2] == ["-"] and place + 2 < len(characters) else 1
+        found.append("-".join(_character(end, _OPERATORS) for end in characters[place : place + n : 2]))
+        place += n
+    return "".join(found)
 
 
 def _character(written: str, by_number: str = "") -> str:

@@ -198,6 +198,11 @@ def test_blank_lines_cost_time_by_their_number_alone(model_tokenizer: Tokenizer,
     assert list(found.forced()) == model_tokenizer.encode("a", add_special=False)
 
 
+def test_large_sets_cost_time_by_their_number_of_characters_alone() -> None:
+    ranges = "a-z0 " * 1_000_000  # with the square of it this would take hours
+    assert spelled(f"root ::= [^{ranges}-]") == rf"root ::= [^{ranges}\x2d]"
+
+
 def test_text_that_never_ends_is_refused_before_it_takes_much_memory(model_tokenizer: Tokenizer) -> None:
     endless = Grammar("grammar", 'root ::= "a" root')
     with pytest.raises(BadSetting, match=f"limit {MOST_ITEMS}"):
