@@ -47,12 +47,16 @@ class Ended:
 
 @dataclass
 class Home:
-    """A home of a user; `model` lies elsewhere and is offered at `port`. `more`: further variables of commands."""
+    """A home of a user; `model` lies elsewhere and is offered at `port`.
+
+    `more`: further variables of commands. `within`: what makes a command line run in a control group.
+    """
 
     folder: Path
     model: Path
     port: int
     more: dict[str, str] = field(default_factory=dict)
+    within: Callable[[Sequence[str]], list[str]] = list
 
     @property
     def data(self) -> Path:
@@ -86,7 +90,7 @@ class Home:
         """Run a command of edgeinfer."""
         try:
             done = subprocess.run(
-                python(*arguments),
+                self.within(python(*arguments)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -101,7 +105,9 @@ class Home:
 
     def begin(self, *arguments: str, terminal: bool = False) -> Running:
         """Begin a command of edgeinfer that others talk to."""
-        return Running(python(*arguments), self.environment(), self.folder.parent.parent, terminal=terminal)
+        return Running(
+            self.within(python(*arguments)), self.environment(), self.folder.parent.parent, terminal=terminal
+        )
 
     def litter(self) -> list[str]:
         """Temporary files that were left."""

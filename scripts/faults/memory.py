@@ -3,8 +3,10 @@
 Run:  python scripts/faults/memory.py --model FILE [COMMAND…] [--shares 0.6,0.8,0.95,1,1.1,1.3]
 
 The plan's bytes are those of `edgeinfer plan --json` for the same context; a share of them is the group's limit, which
-the kernel enforces (`scripts/memory_cap.py`). Found is: a command that the kernel kills, that ends without a word of
-memory, or whose answers differ from those with all memory. Above a share of 1 only the answers are right.
+the kernel enforces (`scripts/memory_cap.py`). `pack` and `pull` open no model: theirs are the program's part of it. A
+model in a process of its own (`switch`) takes the program twice. Found is: a command that the kernel kills, that ends
+without a word of memory, or whose result differs from that with all memory. Above a share of 1 only the result is
+right.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,12 +23,15 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from scripts.memory_cap import MemoryCap  # noqa: E402  # found by the path above
+import commands  # noqa: E402  # found by the path above
+
+from scripts.memory_cap import MemoryCap  # noqa: E402
 
 LIMIT_S = 240.0
 CONTEXT = "2048"
@@ -54,12 +60,13 @@ def ended(arguments: list[str]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def planned_bytes(model: Path) -> int:
-    """What the plan says that the model takes, with the program."""
+def planned_bytes(model: Path) -> tuple[int, int]:
+    """What the plan says that the model takes, with the program, and the program alone."""
     code, out, errors = ended(command("plan", "-m", str(model), "--device", "cpu", "--ctx", CONTEXT, "--json"))
     if code:
         raise SystemExit(f"there is no plan: {errors}")
-    return int(json.loads(out)["memory"]["total_bytes"])
+    memory = json.loads(out)["memory"]
+    return int(memory["total_bytes"]), int(memory["program_bytes"])
 
 
 Ended = tuple[int, object, str]
@@ -143,14 +150,52 @@ def requested(address: str) -> list[object]:
     return found
 
 
-COMMANDS: dict[str, Callable[[Path, MemoryCap | None], Ended]] = {"run": run, "batch": batch, "serve": serve}
+def of_home(name: str) -> Callable[[Path, MemoryCap | None], Ended]:
+    """A command of `commands.py`, in a home of its own."""
+    target = commands.targets()[name]
+
+    def ended_in_home(model: Path, cap: MemoryCap | None) -> Ended:
+        within = list if cap is None else cap.command
+        with tempfile.TemporaryDirectory() as folder, commands.offered(model.absolute().parent) as port:
+            home = commands.Home(Path(folder) / "disk" / "home", model.absolute(), port, within=within)
+            home.prepare()
+            done = target.run(home)
+            result = target.result(replace(home, within=list), done)
+            return done.code, result, "no memory" if done.code == -signal.SIGKILL else done.output
+
+    return ended_in_home
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, and what it takes: the plan's bytes (`models` of them), and the program's, `programs` times more.
+
+    `goes_on`: it tells what does not fit, and ends when it is left.
+    """
+
+    run: Callable[[Path, MemoryCap | None], Ended]
+    models: int = 1
+    programs: int = 0
+    goes_on: bool = False
+
+
+COMMANDS = {
+    "run": Command(run),
+    "batch": Command(batch),
+    "serve": Command(serve),
+    "chat": Command(of_home("chat"), goes_on=True),
+    "prefixes": Command(of_home("prefixes")),
+    "switch": Command(of_home("switch"), programs=1, goes_on=True),
+    "pack": Command(of_home("pack"), 0, 1),
+    "pull": Command(of_home("pull"), 0, 1),
+}
 
 
 def limited(name: str, model: Path, limit_bytes: int, share: float, expected: object) -> tuple[str, bool]:
     """How a command ends within a limit, and whether that is wrong."""
     with MemoryCap(limit_bytes) as cap:
         try:
-            code, answers, said = COMMANDS[name](model, cap)
+            code, answers, said = COMMANDS[name].run(model, cap)
         finally:
             time.sleep(0.2)  # the group is empty before it is removed
         peak = f"peak {cap.peak_bytes >> 20} MiB"
@@ -159,7 +204,7 @@ def limited(name: str, model: Path, limit_bytes: int, share: float, expected: ob
     if answers is not None:
         return ("answers" if answers == expected else "OTHER answers") + f", {peak}", answers != expected
     line = said.strip().rpartition("\n")[2][:140]
-    is_told = code in (1, 3) and WORDS.search(said) is not None and "Traceback" not in said
+    is_told = (code in (1, 3) or COMMANDS[name].goes_on) and WORDS.search(said) is not None and "Traceback" not in said
     need = NEED.search(said)  # a server's answers side by side need more than the plan of one
     is_short = share <= 1 or (need is not None and float(need[1]) * 1e6 > limit_bytes)
     return f"refused ({code}): {line}", not (is_told and is_short)
@@ -179,9 +224,10 @@ def main() -> int:
     except OSError as reason:
         print(f"skipped: no control group with a limit of memory can be made here: {reason}")
         return 0
-    n_bytes, rows, is_bad = planned_bytes(given.model), list[str](), False
+    (planned, program), rows, is_bad = planned_bytes(given.model), list[str](), False
     for name in given.commands or COMMANDS:
-        code, expected, said = COMMANDS[name](given.model, None)
+        n_bytes = planned * COMMANDS[name].models + program * COMMANDS[name].programs
+        code, expected, said = COMMANDS[name].run(given.model, None)
         if code or expected is None:
             raise SystemExit(f"{name} fails with all memory: {said}")
         for share in map(float, given.shares.split(",")):
