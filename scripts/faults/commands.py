@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 from campaign import python
@@ -194,24 +195,36 @@ def packed(home: Home, ended: Ended) -> object:
 def chat(home: Home) -> Ended:
     """A question to the app in a terminal, which is left when it is answered."""
     limits = ("--temp", "0", "--max-tokens", "24", "--ctx", "1024")
+    n_before = last_chat(home)
     running = home.begin("chat", "-m", str(home.model), *limits, STORY, terminal=True)
-    running.until(lambda: any(role == "assistant" and state != "writing" for role, _, state in messages(home)), CHAT_S)
+
+    def is_answered() -> bool:
+        return last_chat(home) > n_before and [state for *_, state in messages(home)][1:] in (["whole"], ["cut"])
+
+    running.until(is_answered, CHAT_S)
     running.send(QUIT)
     code = running.wait(LIMIT_S)
     return Ended(code, ESCAPE.sub("", running.text))
 
 
+def last_chat(home: Home) -> int:
+    """The number of the last chat; 0 without any."""
+    return int(saved(home, "SELECT max(number) FROM sessions")[0][0] or 0)
+
+
 def messages(home: Home) -> list[tuple[str, str, str]]:
     """Role, text and state of all messages of the last chat."""
+    return saved(home, f"SELECT role, text, state FROM messages WHERE session = {last_chat(home)} ORDER BY number")
+
+
+def saved(home: Home, query: str) -> list[Any]:
+    """Rows of chats.db, read beside the app; one of zeros if it has none yet."""
     path = home.data / "chats.db"
-    if not path.exists():
-        return []
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as database:
-        try:
-            last = "session = (SELECT max(session) FROM messages)"
-            return database.execute(f"SELECT role, text, state FROM messages WHERE {last} ORDER BY number").fetchall()
-        except sqlite3.OperationalError:
-            return []
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as database:
+            return database.execute(query).fetchall()
+    except sqlite3.OperationalError:
+        return [(0, "", "")]
 
 
 def chatted(home: Home, ended: Ended) -> object:

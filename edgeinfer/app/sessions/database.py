@@ -113,7 +113,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        with suppress(sqlite3.Error):  # SQLite has already rolled back if the disk is full
+        with suppress(sqlite3.Error):  # SQLite has already rolled back where a disk is full or errs
             connection.execute("ROLLBACK")
         raise
 
@@ -301,18 +301,13 @@ def migrate(connection: sqlite3.Connection) -> None:
     if version > len(STEPS):
         raise NewerVersion
     while version < len(STEPS):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             version = _version(connection)  # another instance may have migrated meanwhile
             if version < len(STEPS):
                 for statement in _statements(STEPS[version]):
                     connection.execute(statement)
                 version += 1
                 connection.execute(f"PRAGMA user_version = {version}")
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
 
 
 def _version(connection: sqlite3.Connection) -> int:

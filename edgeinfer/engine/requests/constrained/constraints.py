@@ -23,6 +23,9 @@ from edgeinfer.models.text import Tokenizer
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
+MOST_FORCED = 1 << 20
+"""Most bytes of an answer without a choice: as many as a grammar may have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
@@ -107,6 +110,8 @@ class Guided:
 
     def forced(self) -> Sequence[int]:
         if not self._forced:
+            if (problem := too_long(self._matcher)) is not None:
+                raise EdgeInferError(f"the grammar could not be followed: {problem}")
             self._forced.extend(self._matcher.compute_ff_tokens())
             if self._matcher.is_error():
                 self._check()
@@ -147,9 +152,17 @@ def problem_of(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
     return f"it wants the byte {min(wanted):02X}, which no token of this model writes" if wanted else None
 
 
+def too_long(matcher: LLMatcher) -> str | None:
+    """Why the text up to the next choice is too long to become tokens, which would take seconds; None if it is not."""
+    n_bytes = len(matcher.compute_ff_bytes())
+    return f"it wants {n_bytes} bytes without a choice; {MOST_FORCED} are the most" if n_bytes > MOST_FORCED else None
+
+
 def problem_ahead(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
     """Why the grammar cannot be followed up to its first choice; some unsatisfiable grammars show only there."""
     ahead = matcher.deep_copy()
+    if (problem := too_long(ahead)) is not None:
+        return problem
     ahead.consume_tokens(ahead.compute_ff_tokens())
     ahead.compute_bitmask()
     return problem_of(ahead, unwritten)

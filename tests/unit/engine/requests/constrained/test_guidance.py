@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.engine.requests.constrained.constraints import Constraint, Grammar
+from edgeinfer.engine.requests.constrained.constraints import MOST_FORCED, Constraint, Grammar
 from edgeinfer.engine.requests.constrained.guidance import MOST_ITEMS, Guidance, spelled
 from edgeinfer.engine.requests.constrained.guided_json import MOST_DIGITS
 from edgeinfer.errors import BadSetting, EdgeInferError
@@ -196,6 +196,16 @@ def test_blank_lines_cost_time_by_their_number_alone(model_tokenizer: Tokenizer,
     lines = "\n" * 1_000_000  # with the square of it this would take an hour
     found = Guidance(model_tokenizer).constraint(Grammar("grammar", f"{lines}{grammar}\n"))
     assert list(found.forced()) == model_tokenizer.encode("a", add_special=False)
+
+
+def test_much_text_without_a_choice_is_refused_before_it_becomes_tokens(model_tokenizer: Tokenizer) -> None:
+    most = '"' + "]" * 1000 + '"'
+    with pytest.raises(BadSetting, match=f"bytes without a choice; {MOST_FORCED} are the most"):
+        Guidance(model_tokenizer).constraint(Grammar("grammar", f"root ::= {most} root"))
+    later = Guidance(model_tokenizer).constraint(Grammar("grammar", f'root ::= "a" | "b" more\nmore ::= {most} more'))
+    later.accept(model_tokenizer.encode("b", add_special=False)[0])
+    with pytest.raises(EdgeInferError, match="without a choice"):
+        later.forced()
 
 
 def test_large_sets_cost_time_by_their_number_of_characters_alone() -> None:
