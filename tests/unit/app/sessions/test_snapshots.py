@@ -193,7 +193,7 @@ def test_a_closed_session_is_left_alone(llm: LLM, folder: Path) -> None:
 def test_the_starter_model_answers_the_same_after_restoring(starter_model: Path, folder: Path) -> None:
     talk = [{"role": "user", "content": "List rivers of Europe. " * 60}]
     options = {"temperature": 0.0, "max_tokens": 30}
-    with load(starter_model, n_context=1024, n_sessions=2, spec="off") as llm:
+    with load(starter_model, device="cpu", n_context=1024, n_sessions=2, spec="off") as llm:
         kept = Snapshots(folder)
         with llm.session() as session:
             answer = session.chat(talk, **options).read()
