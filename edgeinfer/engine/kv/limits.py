@@ -24,7 +24,7 @@ from edgeinfer.models.projector_file import ProjectorFacts
 from edgeinfer.models.variants import block_budget_of
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
-from edgeinfer.scheduling.machine.topology import available_bytes
+from edgeinfer.scheduling.machine.topology import available_bytes, machine_memory
 from edgeinfer.settings import CTX_CAP, KVKind
 from edgeinfer.text_values import size_in_bytes
 
@@ -146,9 +146,13 @@ def pass_limits(spec: ModelSpec, limits: Limits) -> tuple[Limits, tuple[str, ...
 
 
 def memory_for_model() -> int:
-    """Bytes that a model and the program that runs it may take: available memory plus what the program has already."""
-    rss_bytes: int = psutil.Process().memory_info().rss
-    return available_bytes() + min(rss_bytes, PROGRAM_BYTES)
+    """Bytes that a model and the program that runs it may take: available memory plus what the program has already.
+
+    At most all memory: of a container the program may have pages that do not count there, as others read them too.
+    """
+    memory, rss_bytes = machine_memory(), int(psutil.Process().memory_info().rss)
+    found = memory.available_bytes + min(rss_bytes, PROGRAM_BYTES)
+    return min(found, memory.total_bytes) if memory.total_bytes else found
 
 
 def weights_bytes(memory: str | int) -> int:

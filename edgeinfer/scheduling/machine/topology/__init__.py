@@ -5,6 +5,6 @@ cpuset, CPU quota and memory limit of its container. Measures nothing; speeds ar
 """
 
 from edgeinfer.scheduling.machine.topology.machine import Core, CoreKind, Node, Topology
-from edgeinfer.scheduling.machine.topology.reading import available_bytes, read_topology, usable_cores
+from edgeinfer.scheduling.machine.topology.reading import available_bytes, machine_memory, read_topology, usable_cores
 
-__all__ = ["Core", "CoreKind", "Node", "Topology", "available_bytes", "read_topology", "usable_cores"]
+__all__ = ["Core", "CoreKind", "Node", "Topology", "available_bytes", "machine_memory", "read_topology", "usable_cores"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edgeinfer.scheduling.machine.topology.linux import read_linux
 from edgeinfer.scheduling.machine.topology.machine import Topology
-from edgeinfer.scheduling.machine.topology.memory import read_memory
+from edgeinfer.scheduling.machine.topology.memory import MachineMemory, read_memory
 
 THIS_MACHINE = Path("/")
 
@@ -48,8 +48,13 @@ def usable_cores(root: Path = THIS_MACHINE) -> tuple[int, ...]:
 
 def available_bytes(root: Path = THIS_MACHINE) -> int:
     """Memory available without swapping, within the container's limit."""
+    return machine_memory(root).available_bytes
+
+
+def machine_memory(root: Path = THIS_MACHINE) -> MachineMemory:
+    """Memory in total and available without swapping, within the container's limit."""
     if root != THIS_MACHINE or sys.platform == "linux":
-        return read_memory(root).available_bytes
+        return read_memory(root)
     from edgeinfer.scheduling.machine.topology.counted import system_memory
 
-    return system_memory().available_bytes
+    return system_memory()

@@ -1,13 +1,17 @@
-"""Limits of models with images whose rows see each other: all of an image, and a token of each answer, in one pass."""
+"""Limits of models with images whose rows see each other, of which all are in one pass; memory that models may take."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from edgeinfer.engine.kv.limits import limits_for, with_budget
+from edgeinfer.engine.kv import limits as kv_limits
+from edgeinfer.engine.kv.limits import limits_for, memory_for_model, with_budget
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.load import open_model
 from edgeinfer.models.variants import with_block_budget
+from edgeinfer.scheduling.machine.topology.memory import MachineMemory
 from tests.golden.goldens import DATA
 
 
@@ -41,3 +45,18 @@ def test_budgets_need_layers_in_which_rows_do_not_see_each_other() -> None:
             with_block_budget(model.spec, 256)
     with open_model(DATA / "gemma4-f32.gguf", 8192, rows=True, block_budget=256) as model:
         assert with_budget(limits_for(8192, spec=model.spec), model.spec, 256).kv_budget == 256
+
+
+@pytest.mark.parametrize(
+    ("available", "total", "expected"),
+    [(50, 100, 70), (90, 100, 100), (50, 0, 70)],
+    ids=["what-it-has-counts", "never-more-than-all", "all-is-unknown"],
+)
+def test_memory_for_a_model_is_what_is_free_and_what_the_program_has(
+    available: int, total: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kv_limits, "machine_memory", lambda: MachineMemory(total, available))
+    monkeypatch.setattr(
+        kv_limits.psutil, "Process", lambda: SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=20))
+    )
+    assert memory_for_model() == expected
