@@ -99,10 +99,10 @@ def test_conversations_take_scales_too(http: httpx.Client, path: str) -> None:
     ("lora", "message"),
     [
         ([{"id": 2, "scale": 1.0}], "there is no LoRA adapter 2"),
-        ([{"scale": 1.0}], "Field required"),
-        ([{"id": -1}], "greater than or equal to 0"),
-        ([{"id": 0, "scale": "much"}], "valid number"),
-        ({"id": 0}, "valid list"),
+        ([{"scale": 1.0}], "id is missing"),
+        ([{"id": -1}], "id must be 0 or more"),
+        ([{"id": 0, "scale": "much"}], "scale must be a number"),
+        ({"id": 0}, "must be a list"),
     ],
 )
 def test_scales_of_nothing_are_refused(http: httpx.Client, lora: Any, message: str) -> None:

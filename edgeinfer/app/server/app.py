@@ -94,7 +94,7 @@ async def _invalid(request: Request, reason: Exception) -> Response:
     if first["type"] == "json_invalid":
         error = APIError(400, f"the body is no JSON: {first['ctx']['error']}")
     else:
-        error = invalid([{**first, "loc": first["loc"][first["loc"][:1] == ("body",) :]}])
+        error = invalid([{**each, "loc": each["loc"][each["loc"][:1] == ("body",) :]} for each in reason.errors()])
     forget_frames(reason)
     return JSONResponse(error.body_at(request.scope["path"]), 400)
 

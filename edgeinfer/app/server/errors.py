@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgeinfer.app.server.validation_words import what_is_wrong
 from edgeinfer.errors import (
     BadBundle,
     BadGGUF,
@@ -48,9 +49,6 @@ TOO_LONG_KIND = "exceed_context_size_error"
 
 _PLACE = re.compile(r"(?:messages|input|images|prompt)\b[\w.\[\]-]*")
 """Where a request has an image or a sound, which is also the name by which errors of decoding it begin."""
-_KIND = re.compile(r"(?:str|int|float|bool)$|(?:constrained|function|lax)-|(?:list|dict|literal|nullable)\[|[A-Z]\w*$")
-"""What pydantic adds to the place of a value that may be of several kinds: which of them it was tried as."""
-
 _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
     (BadSetting, 400, None),
     (BadTemplate, 400, None),
@@ -134,9 +132,9 @@ def too_long(message: str, n_prompt: int | None, n_context: int | None, param: s
 
 def invalid(failures: Sequence[Mapping[str, Any]], place: str = "") -> APIError:
     """The error of a body that fails validation, from pydantic's description; `place`: what of a request it is."""
-    first = failures[0]
-    where = ".".join(filter(None, (place, *(str(part) for part in first["loc"] if not _KIND.match(str(part))))))
-    return APIError(400, f"{where or 'the body'}: {first['msg']}", param=where or None)
+    found, wrong = what_is_wrong(failures)
+    where = ".".join(filter(None, (place, found)))
+    return APIError(400, f"{where or 'the body'} {wrong}", param=where or None)
 
 
 def unsupported(message: str, param: str) -> APIError:

@@ -1,0 +1,73 @@
+"""What is wrong with a value of a request, in words of JSON: pydantic's own ones speak of dictionaries and parsing.
+
+In: pydantic's failures, of which a value that may be of several kinds has one for each. Out: the place of the failure
+that says most, and words such as "must be a string or a list".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_KIND = re.compile(r"(?:str|int|float|bool)$|(?:constrained|function|lax)-|(?:list|dict|literal|nullable)\[|[A-Z]\w*$")
+"""What pydantic adds to the place of a value that may be of several kinds: which of them it was tried as."""
+_TYPES = {
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "string_type": "a string",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "none_required": "null",
+    "literal_error": "{expected}",
+}
+_LIMITS = {
+    "missing": "is missing",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be {le} or less",
+    "too_short": "must have {min_length} or more items",
+    "too_long": "must have {max_length} or fewer items",
+    "string_too_short": "must have {min_length} or more characters",
+    "string_too_long": "must have {max_length} or fewer characters",
+    "extra_forbidden": "is unknown",
+    "value_error": "is wrong: {error}",
+}
+Failure = Mapping[str, Any]
+
+
+def what_is_wrong(failures: Sequence[Failure]) -> tuple[str, str]:
+    """The place, "" for the whole body, and what is wrong there. `failures`: at least one."""
+    first = _place(failures[0])
+    within = [each for each in failures if _place(each)[: len(first)] == first]
+    deepest = max(within, key=lambda each: len(_place(each)))  # the kind that fits furthest is the one that was meant
+    place = _place(deepest)
+    same = [each for each in within if _place(each) == place]
+    types = dict.fromkeys(filter(None, (_filled(_TYPES, each) for each in same)))
+    return ".".join(place), f"must be {' or '.join(types)}" if types else _limit(deepest)
+
+
+def _place(failure: Failure) -> tuple[str, ...]:
+    return tuple(str(part) for part in failure["loc"] if not _KIND.match(str(part)))
+
+
+def _limit(failure: Failure) -> str:
+    return _filled(_LIMITS, failure) or f"is wrong: {failure['msg']}"
+
+
+def _filled(words: Mapping[str, str], failure: Failure) -> str:
+    return words.get(failure["type"], "").format_map({**failure.get("ctx", {}), "expected": _expected(failure)})
+
+
+def _expected(failure: Failure) -> str:
+    return str(failure.get("ctx", {}).get("expected", ""))
