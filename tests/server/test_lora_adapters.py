@@ -100,7 +100,7 @@ def test_conversations_take_scales_too(http: httpx.Client, path: str) -> None:
     [
         ([{"id": 2, "scale": 1.0}], "there is no LoRA adapter 2"),
         ([{"scale": 1.0}], "id is missing"),
-        ([{"id": -1}], "id must be 0 or more"),
+        ([{"id": -1}], "id must be at least 0"),
         ([{"id": 0, "scale": "much"}], "scale must be a number"),
         ({"id": 0}, "must be a list"),
     ],

@@ -132,9 +132,8 @@ def too_long(message: str, n_prompt: int | None, n_context: int | None, param: s
 
 def invalid(failures: Sequence[Mapping[str, Any]], place: str = "") -> APIError:
     """The error of a body that fails validation, from pydantic's description; `place`: what of a request it is."""
-    found, wrong = what_is_wrong(failures)
-    where = ".".join(filter(None, (place, found)))
-    return APIError(400, f"{where or 'the body'} {wrong}", param=where or None)
+    param, wrong = what_is_wrong([{**each, "loc": (*filter(None, [place]), *each["loc"])} for each in failures])
+    return APIError(400, wrong, param=param or None)
 
 
 def unsupported(message: str, param: str) -> APIError:

@@ -1,7 +1,7 @@
 """What is wrong with a value of a request, in words of JSON: pydantic's own ones speak of dictionaries and parsing.
 
-In: pydantic's failures, of which a value that may be of several kinds has one for each. Out: the place of the failure
-that says most, and words such as "must be a string or a list".
+In: pydantic's failures, of which a value that may be of several kinds has one for each. Out: the parameter that is
+wrong, and words such as "stop must be a string or a list".
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ _TYPES = {
 _LIMITS = {
     "missing": "is missing",
     "greater_than": "must be greater than {gt}",
-    "greater_than_equal": "must be {ge} or more",
+    "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",
-    "less_than_equal": "must be {le} or less",
-    "too_short": "must have {min_length} or more items",
-    "too_long": "must have {max_length} or fewer items",
-    "string_too_short": "must have {min_length} or more characters",
-    "string_too_long": "must have {max_length} or fewer characters",
+    "less_than_equal": "must be at most {le}",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
     "extra_forbidden": "is unknown",
     "value_error": "is wrong: {error}",
 }
@@ -47,14 +48,15 @@ Failure = Mapping[str, Any]
 
 
 def what_is_wrong(failures: Sequence[Failure]) -> tuple[str, str]:
-    """The place, "" for the whole body, and what is wrong there. `failures`: at least one."""
+    """The parameter, "" for the whole body, and what is wrong with it or with a part of it. `failures`: one or more."""
     first = _place(failures[0])
     within = [each for each in failures if _place(each)[: len(first)] == first]
     deepest = max(within, key=lambda each: len(_place(each)))  # the kind that fits furthest is the one that was meant
     place = _place(deepest)
     same = [each for each in within if _place(each) == place]
     types = dict.fromkeys(filter(None, (_filled(_TYPES, each) for each in same)))
-    return ".".join(place), f"must be {' or '.join(types)}" if types else _limit(deepest)
+    wrong = f"must be {' or '.join(types)}" if types else _limit(deepest)
+    return ".".join(first), f"{'.'.join(place) or 'the body'} {wrong}"
 
 
 def _place(failure: Failure) -> tuple[str, ...]:
