@@ -68,8 +68,4 @@ def _limit(failure: Failure) -> str:
 
 
 def _filled(words: Mapping[str, str], failure: Failure) -> str:
-    return words.get(failure["type"], "").format_map({**failure.get("ctx", {}), "expected": _expected(failure)})
-
-
-def _expected(failure: Failure) -> str:
-    return str(failure.get("ctx", {}).get("expected", ""))
+    return words.get(failure["type"], "").format_map(failure.get("ctx", {}))
