@@ -9,7 +9,8 @@ Run:  python scripts/fuzz TARGET… [--inputs 100000] [--seed 1] [--out DIR] [--
 Inputs are mutations of valid ones, made of the seed and a number, so every one can be made again. The target runs in a
 child process: one that crashes or hangs is noted, and the next one goes on after that input. Findings of one kind are
 told once, and their first input is saved in DIR as TARGET-NUMBER. DIR also gets TARGET.jsonl, a line for each piece of
-a campaign: --go-on begins after the last input that is noted there, and --table adds all pieces up.
+a campaign: --go-on begins after the last input that is noted there, and ends after --inputs in all; --table adds all
+pieces up.
 
 --atheris lets coverage guide the mutations (libFuzzer): it needs the package atheris, which nothing else does. Such a
 run ends after --seconds; what crashes the process ends it too, and is saved in DIR.
@@ -71,7 +72,8 @@ def _run(name: str, given: argparse.Namespace) -> int:
         command = [sys.executable, str(HERE / "guided.py"), name, str(given.seconds or GUIDED_S), *out]
         return subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}).returncode
     first = next_input(given.out, name, given.seed) if given.go_on and given.out is not None else given.first
-    began, campaign = time.monotonic(), Campaign(name, given.seed, first, given.inputs, given.out)
+    n_left = max(0, given.inputs - first) if given.go_on else given.inputs
+    began, campaign = time.monotonic(), Campaign(name, given.seed, first, n_left, given.out)
     campaign.run(given.seconds)
     took_s = time.monotonic() - began
     told = f"{name}: {campaign.n_done} inputs in {took_s:.0f} s, {campaign.n_read} read whole"
