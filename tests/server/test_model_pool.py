@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.app.server import model_pool
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_list import ModelList
@@ -86,6 +87,18 @@ def test_loading_and_unloading_by_request(models: list[Path], long_model: Path) 
         refused = http.post("/models/unload", json={"model": "endless"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "model_in_use")
         stream.close()
+
+
+def test_what_closed_models_leave_is_freed(models: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    freed = list[str]()
+    monkeypatch.setattr(model_pool, "free_closed_models_soon", lambda: freed.append("soon"))
+    with served(models[0], others=[path_model(path) for path in models], most_models=1) as running:
+        ask(running, "one")
+        assert not freed
+        ask(running, "two")  # closes the first one
+        assert len(freed) == 1
+        running.http().post("/models/unload", json={"model": "two"}).raise_for_status()
+        until(lambda: len(freed) == 2)
 
 
 def test_models_that_nobody_uses_are_closed(models: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

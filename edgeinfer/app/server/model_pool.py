@@ -20,6 +20,7 @@ from edgeinfer.app.server.model_events import ALL_MODELS, ModelEvents
 from edgeinfer.app.server.model_list import Key, ModelList, key_of
 from edgeinfer.app.server.model_memory import ModelMemory, planned_need
 from edgeinfer.app.server.pooled_model import PooledModel, PoolLimits, identity_of
+from edgeinfer.engine.closed_models import free_closed_models_soon
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.load_options import LoadOptions
 
@@ -371,11 +372,13 @@ class ModelPool:
             self._replaced.remove(unused)
             self.note_closing(unused)
             await asyncio.to_thread(unused.llm.close)
+            free_closed_models_soon()
 
     async def _close(self, pooled: PooledModel) -> None:
         del self._open[key_of(pooled.model)]
         self.note_closing(pooled)
         await self._whole(asyncio.to_thread(pooled.llm.close))
+        free_closed_models_soon()
         self.events.status(pooled.name, "unloaded")
 
     async def close(self) -> None:

@@ -239,11 +239,13 @@ class EngineWork:
         self._leave_chat()
         session, model = self._session, self._model
         self._session = self._loaded = self._opened = None
-        gc.unfreeze()
         if session is not None:
             session.close()
         if model is not None:
+            from edgeinfer.engine.closed_models import free_closed_models_soon
+
             model.close()
+            free_closed_models_soon()
 
     def _answer(self, job: AnswerJob) -> None:
         session = self._session
