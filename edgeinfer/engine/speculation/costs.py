@@ -35,6 +35,8 @@ DEEP_SIZES = (1, 2, 4, 8, 16)
 DEEP = 768
 QUICK_S = 0.02
 """Seconds; if a pass over one token takes longer, the model fits in no cache, and warming up changes little."""
+LOOKS = 3
+"""Passes over one token that tell whether a model is quick."""
 ROUNDS, FIRST_WARMING, WARMING = 3, 16, 2
 """For a quick model: rounds over all sizes; warm-up passes for the first size and for others. The caches need some
 passes to hold what the model reads, and more after the largest size of the round before. Passes of more than LARGE
@@ -80,7 +82,7 @@ def measure(run: Callable[[int, int], float], most: int, deepest: int, *, stream
     run(1, 0)
     if streamed:
         return MeasuredCosts(_seconds(run, [size for size in STREAMED_SIZES if size <= most], 0, is_quick=False), 0, {})
-    is_quick = run(1, 0) < QUICK_S
+    is_quick = min(run(1, 0) for _ in range(LOOKS)) < QUICK_S  # the machine may be busy
     depth = DEEP if deepest >= DEEP else 0
     first = _seconds(run, [size for size in (SIZES if is_quick else SLOW_SIZES) if size <= most], 0, is_quick)
     deep_sizes = [size for size in DEEP_SIZES if size in first] if depth else []

@@ -26,8 +26,10 @@ VERSION = 7
 """Increment when stored costs change their meaning."""
 MOST_DISTURBED = 4
 """Disturbed measurements of which the best is kept for good: some machines are never quiet."""
-AGAIN_S = 0.01
-"""Seconds; if a pass over one token takes longer, all of them take many seconds, and disturbances are averaged out."""
+AGAIN_BYTES = 1 << 30
+"""Models that take more, or are read from disk, are not measured again: it would take many seconds, over which
+disturbances are averaged out. What a pass took does not tell them: beside other load one of 4 ms takes 90.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,6 @@ class _Kept:
     costs: MeasuredCosts
     n_disturbed: int
 
-    @property
-    def is_final(self) -> bool:
-        return not 0 < self.n_disturbed < MOST_DISTURBED or self.costs.first[1] > AGAIN_S
-
 
 class KeptCosts:
     """The costs of passes of one model as it is opened."""
@@ -48,6 +46,7 @@ class KeptCosts:
     def __init__(self, library: KernelLibrary, executor: SequenceEvaluator, fingerprint: str) -> None:
         self._library, self._executor = library, executor
         limits = executor.limits
+        self._is_small = limits.stored is None and executor.resident_bytes <= AGAIN_BYTES
         name = f"verify-cost-{VERSION}-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
         self._name = name if limits.stored is None else f"{name}-{limits.stored.held_bytes >> 20}"
 
@@ -59,7 +58,7 @@ class KeptCosts:
     def known(self, n_vocab: int) -> MeasuredCosts:
         """The costs, from earlier measurements or measured now."""
         kept = self._read()
-        if kept is not None and kept.is_final:
+        if kept is not None and not (0 < kept.n_disturbed < MOST_DISTURBED and self._is_small):
             return kept.costs
         meter = QuietMeter()
         meter.begin()

@@ -11,12 +11,13 @@ import pytest
 from edgeinfer.engine.measure.idle import QuietMeter
 from edgeinfer.engine.speculation import kept_costs
 from edgeinfer.engine.speculation.costs import MeasuredCosts, best_of
-from edgeinfer.engine.speculation.kept_costs import AGAIN_S, MOST_DISTURBED, KeptCosts
+from edgeinfer.engine.speculation.kept_costs import AGAIN_BYTES, MOST_DISTURBED, KeptCosts
 from edgeinfer.jit.library import KernelLibrary
 
 DISTURBED = MeasuredCosts({1: 0.004, 2: 0.108}, 768, {1: 0.005, 2: 0.006})
 QUIET = MeasuredCosts({1: 0.005, 2: 0.006, 4: 0.007}, 768, {1: 0.006, 2: 0.009})
-EXECUTOR: Any = SimpleNamespace(device="cpu", n_workers=2, limits=SimpleNamespace(kv="q8_0", stored=None))
+LIMITS = SimpleNamespace(kv="q8_0", stored=None)
+EXECUTOR: Any = SimpleNamespace(device="cpu", n_workers=2, limits=LIMITS, resident_bytes=AGAIN_BYTES)
 
 
 @pytest.fixture
@@ -65,15 +66,18 @@ def test_a_machine_that_is_never_quiet_keeps_the_best_of_a_few(tmp_path: Path, m
     assert found == MeasuredCosts({1: 0.004, 2: 0.006, 4: 0.007}, 768, {1: 0.005, 2: 0.006})
 
 
-def test_slow_models_are_not_measured_again(tmp_path: Path, machine: SimpleNamespace) -> None:
-    machine.costs = MeasuredCosts({1: 2 * AGAIN_S, 2: 3 * AGAIN_S}, 0, {})
+def test_large_models_are_not_measured_again(tmp_path: Path, machine: SimpleNamespace) -> None:
+    large: Any = SimpleNamespace(**{**vars(EXECUTOR), "resident_bytes": AGAIN_BYTES + 1})
     for _ in range(2):
-        assert opened(tmp_path).known(100) == machine.costs
+        assert KeptCosts(KernelLibrary(tmp_path), large, "model").known(100) == DISTURBED
     assert machine.n_measured == 1
 
 
+NOTHING = '{"first": {}, "depth": 0, "deep": {}, "n_disturbed": 0}'
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[1]", '{"first": {}, "depth": 0, "deep": {}, "n_disturbed": 0}', "{" * 99999]
+    "text", ["", "{}", "[1]", NOTHING, "{" * 99999], ids=["empty", "object", "list", "none", "deep"]
 )
 def test_a_damaged_note_is_measured_anew(tmp_path: Path, machine: SimpleNamespace, text: str) -> None:
     kept = opened(tmp_path)
