@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,7 +12,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import psutil
@@ -25,7 +23,7 @@ from edgeinfer.backends.evaluator import Interrupted, StopFlag
 from edgeinfer.engine.isolation import process
 from edgeinfer.engine.isolation.child import Server
 from edgeinfer.engine.isolation.isolated import Isolated
-from edgeinfer.engine.isolation.messages import RemoteCall, RemoteFacts, RemoteReply
+from edgeinfer.engine.isolation.messages import RemoteCall, RemoteReply
 from edgeinfer.engine.isolation.process import Child
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power import PowerLimiter
@@ -37,7 +35,7 @@ from edgeinfer.ipc import child as child_process
 from edgeinfer.ipc.child import ChildProcess
 from edgeinfer.load_options import LoadOptions
 from tests.unit.engine.run.test_executor import chain
-from tests.waiting import PATIENCE_S, is_over, until
+from tests.waiting import is_over, until
 
 LIMITS = Limits(n_context=256, n_pages=8, max_tokens=64, max_outputs=16)
 OPTIONS = DeviceOptions(n_workers=1)
@@ -184,43 +182,6 @@ def test_who_is_interrupted_while_waiting_finds_no_old_reply(apart: Isolated, mo
             apart.evaluate(chain(sequence, 0, [3, 4, 5]))
     assert feed(apart, sequence, [1, 2]) == pytest.approx(expected, abs=2e-3)
     assert apart.take_notices() == ()
-
-
-def test_nothing_is_left_of_a_closed_process(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_memory_folder", lambda: str(tmp_path))
-    opened, seen = Child._opened, list[Path]()
-
-    def watched(child: Child, *given: Any) -> RemoteFacts:
-        facts = opened(child, *given)
-        seen.extend(tmp_path.iterdir())
-        return facts
-
-    monkeypatch.setattr(Child, "_opened", watched)
-    apart = isolated(tiny_model)
-    pid = apart.pid
-    assert pid is not None
-    assert not seen  # a parent that is killed while a model is opened, which takes long, leaves nothing
-    if sys.platform != "win32":
-        assert not list(tmp_path.iterdir())  # nor afterwards
-    apart.close()
-    apart.close()
-    assert not psutil.pid_exists(pid)
-    assert not list(tmp_path.iterdir())
-    assert apart.resident_bytes == 0
-    with pytest.raises(EngineClosed):
-        apart.evaluate(chain(0, 0, [1]))
-
-
-def test_the_process_ends_with_its_parent(tiny_model: Path) -> None:
-    code = f"""
-import os, edgeinfer
-llm = edgeinfer.load({str(tiny_model)!r}, device="reference", isolate=True, spec="off")
-print(llm._pool.executor.pid, flush=True)
-os._exit(3)
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert ran.returncode == 3, ran.stderr
-    until(lambda: is_over(int(ran.stdout)))
 
 
 def test_what_cannot_be_opened_there_is_said_here(tiny_model: Path) -> None:
