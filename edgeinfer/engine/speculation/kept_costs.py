@@ -33,7 +33,7 @@ disturbances are averaged out. What a pass took does not tell them: beside other
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Measured:
     """`n_disturbed`: how many measurements were all disturbed; 0: these are of one that was not."""
 
     costs: MeasuredCosts
@@ -70,7 +70,7 @@ class KeptCosts:
         self._library.keep_note(self._name, json.dumps({**asdict(costs), "n_disturbed": n_disturbed}))
         return costs
 
-    def _read(self) -> _Kept | None:
+    def _read(self) -> _Measured | None:
         note = self._library.note(self._name)
         if note is None:
             return None
@@ -78,7 +78,7 @@ class KeptCosts:
             kept = json.loads(note)
             first, deep = _seconds(kept["first"]), _seconds(kept["deep"])
             if 1 in first:
-                return _Kept(MeasuredCosts(first, int(kept["depth"]), deep), int(kept["n_disturbed"]))
+                return _Measured(MeasuredCosts(first, int(kept["depth"]), deep), int(kept["n_disturbed"]))
         return None
 
 
