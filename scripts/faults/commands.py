@@ -1,4 +1,4 @@
-"""Commands that are run on disks that fail or fill up, what each of them makes, and how that is judged.
+"""Commands that are run on disks that fail or fill up, and what each of them makes.
 
 In: a home, a model. Out: how a command ended, its result (None: none, or not whole), and what lay there before.
 """
@@ -345,39 +345,6 @@ def targets() -> dict[str, Target]:
         Target("switch", switch, served_texts, is_quiet=True),
     ]
     return {target.name: target for target in found}
-
-
-def judged(target: Target, home: Home, ended: Ended, expected: object, words: re.Pattern[str]) -> tuple[str, list[str]]:
-    """How a disturbed command ended, and what is wrong with that. `words`: one is said where something is missing."""
-    try:
-        result = target.result(home, ended)
-    except (ValueError, sqlite3.DatabaseError) as reason:
-        return "damaged", [f"ended with {ended.code} and left {reason}"]
-    is_whole = ended.code == 0 and result == expected
-    line = ended.output.strip().rpartition("\n")[2].replace(str(home.folder), "~")
-    told = "whole" if is_whole else "goes on" if ended.code == 0 else re.sub(r"\d[\d.]*", "N", line)[:200]
-    problems = list[str]()
-    if "Traceback" in ended.output or ended.code < 0:
-        problems.append(f"ended with {ended.code}: {ended.output[-600:]}")
-    elif result is not None and result != expected:
-        problems.append(f"left {str(result)[:200]} in place of {str(expected)[:200]}")
-    elif not is_whole and not (target.is_quiet and ended.code == 0) and not words.search(ended.output):
-        problems.append(f"ended with {ended.code} and no word of the disk: {ended.output[-300:]!r}")
-    return told, problems
-
-
-def judged_after(target: Target, home: Home, before: object, expected: object) -> list[str]:
-    """What is wrong with the same command once the disk is well again, and with what lay there before."""
-    problems, again = list[str](), target.run(home)
-    try:
-        result = target.result(home, again)
-    except (ValueError, sqlite3.DatabaseError) as reason:
-        result = f"damage: {reason}"
-    if again.code or result != expected:
-        problems.append(f"well again: {again.code} {again.output[-300:]!r} {result!r:.200}")
-    if before is not None and target.before(home) != before:
-        problems.append(f"what was there before is not any more: {before!r:.200}")
-    return problems + [f"left behind: {name}" for name in home.litter()]
 
 
 @contextlib.contextmanager

@@ -25,7 +25,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
-from commands import Home, Target, judged, judged_after, offered, targets  # noqa: E402  # found by the path above
+from commands import Home, Target, offered, targets  # noqa: E402  # found by the path above
+from judging import judged, judged_after, tallied  # noqa: E402
 
 DISK_BYTES = 64 << 20
 STEP_BYTES = 4096
@@ -127,17 +128,14 @@ def campaign(target: Target, model: Path, port: int, n_steps: int) -> tuple[str,
     with tempfile.TemporaryDirectory() as name:
         folder, began_s = Path(name) / "disk", time.monotonic()
         expected, needed_bytes = undisturbed(target, folder, model, port)
-        told: dict[str, int] = {}
-        n_bad = 0
-        for free_bytes in sizes(needed_bytes, n_steps):
-            how, problems = disturbed(target, folder, model, port, free_bytes, expected)
-            told[how] = told.get(how, 0) + 1
-            n_bad += bool(problems)
-            for problem in problems:
-                print(f"{target.name} with {free_bytes} bytes free: {problem}", flush=True)
-        ends = "; ".join(f"{count} × {how}" for how, count in told.items())
+        numbers = sizes(needed_bytes, n_steps)
+        runs = (
+            (f"{free_bytes} bytes free", *disturbed(target, folder, model, port, free_bytes, expected))
+            for free_bytes in numbers
+        )
+        ends, n_bad = tallied(target, runs)
         seconds = time.monotonic() - began_s
-        counts = f"{needed_bytes // 1024} KiB | {sum(told.values())}"
+        counts = f"{needed_bytes // 1024} KiB | {len(numbers)}"
         line = f"| {target.name} | {counts} | {ends} | {n_bad or '–'} | {seconds:.0f} s |"
         print(line, flush=True)
         return line, bool(n_bad)

@@ -11,6 +11,7 @@ mapped into memory is not read by calls: a page of it that cannot be read is SIG
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shutil
 import subprocess
@@ -22,7 +23,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
-from commands import Home, Target, judged, judged_after, offered, targets  # noqa: E402  # found by the path above
+from commands import Home, Target, offered, targets  # noqa: E402  # found by the path above
+from judging import judged, judged_after, tallied  # noqa: E402
 
 SOURCE = Path(__file__).with_name("failing_io.c")
 KINDS = {"r": "read", "w": "write", "s": "sync"}
@@ -86,17 +88,14 @@ def campaign(disk: Disk, kind: str, n_steps: int) -> tuple[str, bool]:
     """All runs of a target and a kind of call as a line of a table, and whether anything was found."""
     began_s = time.monotonic()
     expected, n_calls = disk.undisturbed(kind)
-    told: dict[str, int] = {}
-    n_bad = 0
     places = sorted({1 + (n_calls - 1) * step // max(1, n_steps - 1) for step in range(n_steps)}) if n_calls else []
-    for number, at in enumerate(places):
-        how, problems = disk.disturbed(kind, at, expected, stays=number % 2 == 1)
-        told[how] = told.get(how, 0) + 1
-        n_bad += bool(problems)
-        for problem in problems:
-            which = f"{KINDS[kind]} {at} of {n_calls}" + (" and all later ones" if number % 2 else "")
-            print(f"{disk.target.name}, {which}: {problem}", flush=True)
-    ends = "; ".join(f"{count} × {how}" for how, count in told.items())
+
+    def run(number: int, at: int) -> tuple[str, str, list[str]]:
+        stays = number % 2 == 1
+        which = f"{KINDS[kind]} {at} of {n_calls}" + (" and all later ones" if stays else "")
+        return which, *disk.disturbed(kind, at, expected, stays=stays)
+
+    ends, n_bad = tallied(disk.target, itertools.starmap(run, enumerate(places)))
     counts = f"{n_calls} | {len(places)}"
     seconds = time.monotonic() - began_s
     line = f"| {disk.target.name} | {KINDS[kind]} | {counts} | {ends} | {n_bad or '–'} | {seconds:.0f} s |"
