@@ -41,6 +41,7 @@ def test_a_closed_model_is_freed_soon(is_frozen: bool, home: object, monkeypatch
 
 
 def test_what_was_frozen_stays_frozen() -> None:
+    gc.unfreeze()
     free_closed_models()
     assert gc.get_freeze_count() == 0
     gc.freeze()

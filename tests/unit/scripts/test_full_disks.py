@@ -1,4 +1,4 @@
-"""The script that fills disks under commands: it runs, and tells a command that leaves half of something."""
+"""Scripts that fill disks under commands and make them err: they run, and find what is left half done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[3]
 FAULTS = ROOT / "scripts/faults"
 sys.path.append(str(FAULTS))
 
-import disk  # noqa: E402  # found by the path above
+import commands  # noqa: E402  # found by the path above
+import disk  # noqa: E402
 
 
 def test_numbers_of_free_bytes() -> None:
@@ -38,18 +39,27 @@ def test_a_command_is_tried_with_more_and_more_room(tiny_model: Path) -> None:
 
 
 def test_half_of_something_is_found(tmp_path: Path) -> None:
-    home = disk.Home(tmp_path / "home", tmp_path / "model.gguf", 0)
+    home = commands.Home(tmp_path / "home", tmp_path / "model.gguf", 0)
     home.folder.mkdir()
     home.model.write_bytes(bytes(100))
     models = home.data / "models"
     models.mkdir(parents=True)
-    assert disk.pulled(home, disk.Ended(0, "")) is None
+    assert commands.pulled(home, commands.Ended(0, "")) is None
     shutil.copy(home.model, models / "model.gguf")
-    assert disk.pulled(home, disk.Ended(0, "")) == 1
+    assert commands.pulled(home, commands.Ended(0, "")) == 1
     (models / "model.gguf").write_bytes(bytes(50))
-    with pytest.raises(RuntimeError, match="not what was pulled"):
-        disk.pulled(home, disk.Ended(0, ""))
+    with pytest.raises(ValueError, match="not what was pulled"):
+        commands.pulled(home, commands.Ended(0, ""))
     rows = [json.dumps({"index": number, "text": "x"}) for number in (0, 1, 1)]
     (home.folder / "answers.jsonl").write_text("\n".join(rows) + "\n")
-    with pytest.raises(RuntimeError, match="twice"):
-        disk.answered(home, disk.Ended(0, ""))
+    with pytest.raises(ValueError, match="twice"):
+        commands.answered(home, commands.Ended(0, ""))
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="gcc compiles a library for Linux")
+def test_reads_writes_and_syncs_of_a_command_fail(tiny_model: Path) -> None:
+    command = [sys.executable, str(FAULTS / "io_errors.py"), "config", "--model", str(tiny_model), "--steps", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cannot be read: Input/output error" in done.stdout
+    assert done.stdout.count("cannot be written: Input/output error") >= 2

@@ -75,8 +75,8 @@ def test_a_campaign_goes_on_where_it_ended(tmp_path: Path) -> None:
     """Two pieces are the same inputs as one, and the table adds them up."""
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
     fuzz("profile", "--inputs", "60", "--out", str(whole))
-    for _ in range(2):
-        fuzz("profile", "--inputs", "30", "--out", str(pieces), "--go-on")
+    for n_inputs in ("30", "60", "60"):
+        fuzz("profile", "--inputs", n_inputs, "--out", str(pieces), "--go-on")
     rows = [fuzz("--table", str(folder)).stdout.splitlines()[2].split(" | ") for folder in (whole, pieces)]
     assert rows[0][:2] == rows[1][:2] == ["| profile", "60"]
     assert rows[0][4:] == rows[1][4:]
