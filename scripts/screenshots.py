@@ -1,9 +1,10 @@
 """Takes screenshots of the terminal app with the starter model, for docs/screenshots.
 
-Run: `python scripts/screenshots.py [FOLDER]`, with cairosvg installed (`pip install cairosvg`). The app runs as it does
-in a terminal, except that its cells are drawn into pictures; the answers are the model's own. With a model that reads
-images, `python scripts/screenshots.py FOLDER MODEL IMAGE` takes the one picture of an image that is being read, and
-`python scripts/screenshots.py FOLDER several` that of several answers side by side.
+Run: `edgeinfer probe; python scripts/screenshots.py [FOLDER]`, with cairosvg installed (`pip install cairosvg`), on
+quiet cores: the pictures show what is measured. The app runs as it does in a terminal, except that its cells are drawn
+into pictures; the answers are the model's own. With a model that reads images, `python scripts/screenshots.py FOLDER
+MODEL IMAGE` takes the one picture of an image that is being read, and `python scripts/screenshots.py FOLDER several`
+that of several answers side by side.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from pathlib import Path
 import cairosvg
 
 from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.engine.measure.profiles import ProfileStore
 from edgeinfer.models.store import STARTER_NAME, ModelStore
 
 WIDE, SMALL, BROAD = (110, 34), (40, 12), (140, 30)
@@ -29,6 +32,8 @@ QUESTIONS = (
 )
 
 
+BRAILLE = re.compile(r"<text (?=[^>]*>[^<]*[\u2800-\u28ff])")
+"""Where text in braille begins, which DejaVu Sans Mono lacks."""
 SUM = "What is 6 times 7? Explain in one sentence."
 SEED = 1
 
@@ -45,6 +50,7 @@ class Camera:
         svg = self._app.export_screenshot(title="edgeinfer chat")
         svg = re.sub(r"@font-face\s*{[^}]*}", "", svg).replace("Fira Code", "DejaVu Sans Mono")
         svg = svg.replace("font-size: 20px", "font-size: 20.2px")
+        svg = BRAILLE.sub('<text font-family="DejaVu Sans" ', svg)
         cairosvg.svg2png(bytestring=svg.encode(), write_to=str(self._folder / f"{name}.png"), scale=0.9)
 
 
@@ -166,8 +172,8 @@ def main() -> None:
             os.environ["EDGEINFER_HOME"] = home
             asyncio.run(photograph_image(folder, Path(sys.argv[2]).absolute(), Path(sys.argv[3]).absolute()))
         return
-    model = ModelStore().find(STARTER_NAME).path
-    with own_home(model):
+    model, profiles = ModelStore().find(STARTER_NAME).path, ProfileStore().folder
+    with own_home(model, profiles):
         asyncio.run(photograph_several(folder))
     if sys.argv[2:] == ["several"]:
         return
@@ -176,17 +182,19 @@ def main() -> None:
         ("textual-light", WIDE, "-light"),
         ("textual-dark", SMALL, "-small"),
     ):
-        with own_home(model):
+        with own_home(model, profiles):
             asyncio.run(photograph(folder, theme, size, STARTER_NAME, suffix))
 
 
 @contextmanager
-def own_home(model: Path) -> Iterator[None]:
-    """A home with the starter model and nothing else."""
+def own_home(model: Path, profiles: Path) -> Iterator[None]:
+    """A home with the starter model and what `edgeinfer probe` has measured, and nothing else."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["EDGEINFER_HOME"] = home
         (Path(home) / "models").mkdir()
         (Path(home) / "models" / model.name).symlink_to(model)
+        if profiles.is_dir():
+            shutil.copytree(profiles, Path(home) / "profiles")
         yield
 
 
