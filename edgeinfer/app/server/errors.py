@@ -49,6 +49,7 @@ TOO_LONG_KIND = "exceed_context_size_error"
 
 _PLACE = re.compile(r"(?:messages|input|images|prompt)\b[\w.\[\]-]*")
 """Where a request has an image or a sound, which is also the name by which errors of decoding it begin."""
+
 _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
     (BadSetting, 400, None),
     (BadTemplate, 400, None),
