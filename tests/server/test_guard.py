@@ -13,6 +13,7 @@ import pytest
 
 from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.errors import api_error
+from edgeinfer.app.server.guard import Guard
 from edgeinfer.app.server.listening import ServerOptions, is_address, is_loopback, listen_all
 from edgeinfer.errors import BadImage, BadSetting, DeviceFailed, EdgeInferError
 from tests.server.conftest import Running, served
@@ -138,6 +139,19 @@ def test_paths_and_methods_that_are_none(guarded: Running) -> None:
     found = guarded.http().get("/v1/nothing")
     assert (found.status_code, found.json()["error"]["message"]) == (404, "there is no GET /v1/nothing")
     assert guarded.http().delete("/v1/chat/completions").status_code == 405
+
+
+def test_queries_in_other_bytes_than_ascii_are_refused() -> None:
+    """The server's own reader of HTTP lets none through; those of other servers do, and routing fails on them."""
+    sent, headers = list[Any](), [(b"host", b"localhost")]
+    scope = {"type": "http", "method": "GET", "path": "/x/", "query_string": b"v{\xff", "headers": headers}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(Guard(None, ServerOptions())(scope, None, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 400
+    assert b"not ASCII" in sent[1]["body"]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "box.local", ""])

@@ -52,6 +52,8 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             self._check_host(headers.get("host", ""))
+            if not scope["query_string"].isascii():  # routing fails on it
+                raise APIError(400, "the query has bytes that are not ASCII; write them as %XX")
             if scope["method"] == "OPTIONS" and self._is_foreign(scope["path"], headers):
                 await _permit_nothing(send)
                 return
