@@ -9,29 +9,25 @@ import contextlib
 import http.server
 import json
 import os
-import re
 import signal
 import sqlite3
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import platformdirs
+import homes
 from campaign import python
 from clients import BROKEN, call, free_port, is_ready
-from homes import MARK
-from processes import OPENING_S, Running
+from processes import ESCAPE, OPENING_S, QUIT, Running
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 180.0
 CHAT_S = 30.0
 """Time for an answer in the app; where it is not saved, nothing else says that it is over."""
-ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|P[^\x1b]*\x1b\\|[@-Z\\-_=>])")
-QUIT = b"\x11"
 QUESTION = "the cat sat on the mat and looked at a bird. " * 5
 STORY = "Tell me of a lighthouse."
 OPTIONS = ("--temp", "0", "--device", "cpu", "--max-tokens", "12")
@@ -46,46 +42,27 @@ class Ended:
     output: str
 
 
-@dataclass
-class Home:
+class Home(homes.Home):
     """A home of a user; `model` lies elsewhere and is offered at `port`.
 
     `more`: further variables of commands. `within`: what makes a command line run in a control group.
     """
 
-    folder: Path
-    model: Path
-    port: int
-    more: dict[str, str] = field(default_factory=dict)
-    within: Callable[[Sequence[str]], list[str]] = list
+    def __init__(
+        self,
+        folder: Path,
+        model: Path,
+        port: int,
+        more: Mapping[str, str] = MappingProxyType({}),
+        within: Callable[[Sequence[str]], list[str]] = list,
+    ) -> None:
+        super().__init__(folder)
+        self.model, self.port, self.more, self.within = model, port, more, within
 
     @property
-    def data(self) -> Path:
-        return self.folder / "data"
-
-    def prepare(self) -> None:
-        """Make its folders; compiled kernels are those of the user who runs this."""
-        cache = self.folder / ".cache" / "edgeinfer"
-        for path in (self.data, self.folder / "tmp", cache):
-            path.mkdir(parents=True, exist_ok=True)
-        kernels = Path(platformdirs.user_cache_dir("edgeinfer")) / "kernels"
-        if not (cache / "kernels").is_symlink():
-            (cache / "kernels").symlink_to(kernels.resolve())
-
-    def environment(self) -> dict[str, str]:
-        """Variables of a command."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("EDGEINFER_", "XDG_"))}
-        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        own = {
-            "HOME": str(self.folder),
-            "EDGEINFER_HOME": str(self.data),
-            "EDGEINFER_DEVICE": "cpu",
-            "TMPDIR": str(self.folder / "tmp"),
-            "PYTHONPATH": paths,
-            "TERM": "xterm-256color",
-            MARK: f"disk {os.urandom(6).hex()}",
-        }
-        return {**kept, **own, **self.more}
+    def well(self) -> Home:
+        """The same home where nothing disturbs commands."""
+        return Home(self.folder, self.model, self.port)
 
     def run(self, *arguments: str) -> Ended:
         """Run a command of edgeinfer."""
@@ -95,7 +72,7 @@ class Home:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=self.environment(),
+                env={**self.environment("disk"), **self.more},
                 cwd=self.folder.parent.parent,
                 timeout=LIMIT_S,
                 check=False,
@@ -106,11 +83,10 @@ class Home:
 
     def begin(self, *arguments: str, terminal: bool = False) -> Running:
         """Begin a command of edgeinfer that others talk to."""
-        return Running(
-            self.within(python(*arguments)), self.environment(), self.folder.parent.parent, terminal=terminal
-        )
+        line, variables = self.within(python(*arguments)), {**self.environment("disk"), **self.more}
+        return Running(line, variables, self.folder.parent.parent, terminal=terminal)
 
-    def litter(self) -> list[str]:
+    def left_behind(self) -> list[str]:
         """Temporary files that were left."""
         return [str(path.relative_to(self.folder)) for path in self.folder.rglob("*.tmp-*")]
 
@@ -204,7 +180,8 @@ def chat(home: Home) -> Ended:
     running.until(is_answered, CHAT_S)
     running.send(QUIT)
     code = running.wait(LIMIT_S)
-    return Ended(code, ESCAPE.sub("", running.text))
+    shown = ESCAPE.sub(b"", b"".join(data for _, data in running.output))
+    return Ended(code, shown.decode(errors="replace"))
 
 
 def last_chat(home: Home) -> int:
@@ -308,7 +285,7 @@ def prefixes(home: Home) -> Ended:
 def stored(home: Home) -> object:
     """Pack the model where that was not done, on a disk that is well."""
     if not (home.data / "bundles").exists():
-        done = replace(home, more={}).run("pack", str(home.model))
+        done = home.well.run("pack", str(home.model))
         if done.code:
             raise SystemExit(f"the model was not packed: {done}")
     return sorted(path.name for path in (home.data / "bundles").iterdir())

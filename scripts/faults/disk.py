@@ -88,7 +88,6 @@ def undisturbed(target: Target, folder: Path, model: Path, port: int) -> tuple[o
     """The result with room enough, and the most bytes that the command needs at a time."""
     with small_disk(folder):
         home = Home(folder / "home", model, port)
-        home.prepare()
         target.before(home)
         watch = Watch(folder)
         used_bytes = watch.used_bytes()
@@ -107,7 +106,6 @@ def disturbed(
     """How a run with so many bytes ended, and what is wrong with that."""
     with small_disk(folder):
         home = Home(folder / "home", model, port)
-        home.prepare()
         before, filling = target.before(home), Filling(home)
         filling.leave(free_bytes)
         ended = target.run(home)

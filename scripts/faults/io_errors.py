@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
@@ -58,9 +58,7 @@ class Disk:
             "FAULT_COUNTER": str(self._counter),
             "FAULT_BELOW": f"{folder}:{self.model}",
         }
-        home = Home(folder, self.model, self.port, variables)
-        home.prepare()
-        return home
+        return Home(folder, self.model, self.port, variables)
 
     @property
     def _counter(self) -> Path:
@@ -81,7 +79,7 @@ class Disk:
         home = self.home(kind, at, stays=stays)
         before = self.target.before(home)
         told, problems = judged(self.target, home, self.target.run(home), expected, WORDS)
-        return told, problems + judged_after(self.target, replace(home, more={}), before, expected)
+        return told, problems + judged_after(self.target, home.well, before, expected)
 
 
 def campaign(disk: Disk, kind: str, n_steps: int) -> tuple[str, bool]:

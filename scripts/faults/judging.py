@@ -43,7 +43,7 @@ def judged_after(target: Target, home: Home, before: object, expected: object) -
         problems.append(f"well again: {again.code} {again.output[-300:]!r} {result!r:.200}")
     if before is not None and target.before(home) != before:
         problems.append(f"what was there before is not any more: {before!r:.200}")
-    return problems + [f"left behind: {name}" for name in home.litter()]
+    return problems + [f"left behind: {name}" for name in home.left_behind()]
 
 
 def tallied(target: Target, runs: Iterable[tuple[str, str, list[str]]]) -> tuple[str, int]:

@@ -23,7 +23,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,9 +158,8 @@ def of_home(name: str) -> Callable[[Path, MemoryCap | None], Ended]:
         within = list if cap is None else cap.command
         with tempfile.TemporaryDirectory() as folder, commands.offered(model.absolute().parent) as port:
             home = commands.Home(Path(folder) / "disk" / "home", model.absolute(), port, within=within)
-            home.prepare()
             done = target.run(home)
-            result = target.result(replace(home, within=list), done)
+            result = target.result(home.well, done)
             return done.code, result, "no memory" if done.code == -signal.SIGKILL else done.output
 
     return ended_in_home

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -22,6 +23,9 @@ from pathlib import Path
 from homes import MARK
 
 ROWS, COLUMNS = 40, 120
+ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|P[^\x1b]*\x1b\\|[@-Z\\-_=>])")
+QUIT = b"\x11"
+"""The key that leaves the app."""
 END_S = 5.0
 """Seconds after which no process of a killed command may live."""
 

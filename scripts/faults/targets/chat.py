@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from campaign import python, starter
 from homes import Home
-from processes import OPENING_S, Running
+from processes import ESCAPE, OPENING_S, QUIT, Running
 
 QUESTION = "Write a long story about a lighthouse keeper and a storm."
 MOST_TOKENS = 160
@@ -17,8 +16,6 @@ LOST_S = 1.0
 """Text that was shown earlier than this before a kill must be saved."""
 TOGETHER = 4
 """So many words in a row must be on the screen to count as shown; fewer may stand elsewhere."""
-ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|P[^\x1b]*\x1b\\|[@-Z\\-_=>])")
-QUIT = b"\x11"
 
 
 class Target:

@@ -40,10 +40,9 @@ def test_a_command_is_tried_with_more_and_more_room(tiny_model: Path) -> None:
 
 def test_half_of_something_is_found(tmp_path: Path) -> None:
     home = commands.Home(tmp_path / "home", tmp_path / "model.gguf", 0)
-    home.folder.mkdir()
     home.model.write_bytes(bytes(100))
     models = home.data / "models"
-    models.mkdir(parents=True)
+    models.mkdir()
     assert commands.pulled(home, commands.Ended(0, "")) is None
     shutil.copy(home.model, models / "model.gguf")
     assert commands.pulled(home, commands.Ended(0, "")) == 1
