@@ -379,7 +379,7 @@ class LLM(TextReader, TextScorer, SeveralAsker, PartsAsker):
         self._pool.stop()
 
     def close(self) -> None:
-        """Stop, close all sessions and free all but garbage (vocabularies: `gc.collect()`); may be called twice."""
+        """Stop, close all sessions and free their memory (Python frees the vocabulary later); may be called twice."""
         self._note.remove()
         self._pool.stop()
         self._driver.scheduler.keep_prefixes()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from edgeinfer.errors import DoesNotFit
-from edgeinfer.scheduling.cost.memory import FIXED_BUFFER_BYTES, PROGRAM_BYTES, RESERVE_SHARE
+from edgeinfer.scheduling.cost.memory import FIXED_BUFFER_BYTES, PROGRAM_BYTES, RESERVE_SHARE, SMALLER_MODEL
 from edgeinfer.scheduling.cost.seconds import ACTIVATION_BYTES, KV_ELEMENT_BYTES
 from edgeinfer.scheduling.cost.work import ModelWork, StageShape
 from edgeinfer.scheduling.machine.profile import CPU, DeviceRates, Profile
@@ -162,7 +162,7 @@ def refusal(work: ModelWork, budgets: Budgets, caching: Caching, has_disk: bool)
     missing = max(1.0, weights + cache - room)
     per_token = cache / max(1, caching.n_context)
     n_context = int(max(0.0, room - weights) / per_token) if per_token else 0
-    remedy = "a smaller model or a smaller quant would fit"
+    remedy = SMALLER_MODEL
     if USUAL_CONTEXT <= n_context < caching.n_context:
         remedy = f"a context of {n_context} tokens would fit (--ctx {n_context})"
     elif caching.n_sequences > 1:
