@@ -43,8 +43,8 @@ async def asked(guard: Guard, key: str | bytes | None, client: tuple[str, int] |
     """The answer to a request from an address with a key."""
     sent = key.encode() if isinstance(key, str) else key
     own = [] if sent is None else [(b"authorization", b"Bearer " + sent)]
-    scope = {"type": "http", "method": "GET", "path": "/v1/models", "client": client, "headers": own}
-    scope["headers"] += [(b"host", b"127.0.0.1:8080")]
+    scope = {"type": "http", "method": "GET", "path": "/v1/models", "query_string": b"", "client": client}
+    scope["headers"] = [*own, (b"host", b"127.0.0.1:8080")]
     messages: list[Message] = []
 
     async def receive() -> Message:

@@ -51,17 +51,28 @@ from edgeinfer.app.sessions.written_beside import WrittenBeside, beside_text
 from edgeinfer.errors import SessionsFailed
 
 TITLE_CHARACTERS = 60
-SESSION = "SELECT *, (SELECT count(*) FROM messages WHERE session = sessions.number) AS n_messages FROM sessions"
+SESSION = """
+SELECT number, title, system, model, leaf, created_s, changed_s, deleted_s,
+       (SELECT count(*) FROM messages WHERE session = sessions.number) AS n_messages FROM sessions
+"""
+"""Columns by their names, here and below: SQLite then tells a missing one before a row is read."""
+MESSAGE = """
+SELECT number, session, parent, role, text, state, created_s, model, figures, attachments, rounds, beside FROM messages
+"""
 
 NEXT_TURN = "(SELECT coalesce(max(turn), 0) + 1 FROM sessions)"
 """The place of a change after all others."""
 
-MEDIA_OF_SESSION = """
-SELECT * FROM {kind} WHERE digest IN (
-    SELECT digest FROM message_{kind} JOIN messages ON messages.number = message_{kind}.message WHERE session = ?
+IMAGES_OF_SESSION = """
+SELECT digest, width, height, preview_width, preview, data FROM images WHERE digest IN (
+    SELECT digest FROM message_images JOIN messages ON messages.number = message_images.message WHERE session = ?
 )
 """
-"""`kind`: images or sounds."""
+SOUNDS_OF_SESSION = """
+SELECT digest, seconds, data FROM sounds WHERE digest IN (
+    SELECT digest FROM message_sounds JOIN messages ON messages.number = message_sounds.message WHERE session = ?
+)
+"""
 
 
 def default_path() -> Path:
@@ -199,7 +210,7 @@ class SessionStore:
                     "UPDATE sessions SET title = ? WHERE number = ? AND title = '' AND NOT named",
                     (_writable(_first_title([message])), session),
                 )
-            row = connection.execute("SELECT * FROM messages WHERE number = ?", (number,)).fetchone()
+            row = connection.execute(f"{MESSAGE} WHERE number = ?", (number,)).fetchone()
             return message_of(row, media_in(message.attachments))
 
     def add_chat(self, session: KeptSession, messages: Sequence[KeptMessage]) -> int:
@@ -268,11 +279,11 @@ class SessionStore:
         """All messages of a session, in all branches, in order of creation."""
         with self._used() as connection:
             media: dict[str, KeptMedium] = {}
-            for row in connection.execute(MEDIA_OF_SESSION.format(kind="images"), (session,)):
+            for row in connection.execute(IMAGES_OF_SESSION, (session,)):
                 media[row["digest"]] = image_of(row)
-            for row in connection.execute(MEDIA_OF_SESSION.format(kind="sounds"), (session,)):
+            for row in connection.execute(SOUNDS_OF_SESSION, (session,)):
                 media[row["digest"]] = sound_of(row)
-            rows = connection.execute("SELECT * FROM messages WHERE session = ? ORDER BY number", (session,))
+            rows = connection.execute(f"{MESSAGE} WHERE session = ? ORDER BY number", (session,))
             return tuple(message_of(row, media) for row in rows)
 
     def search(self, query: str, limit: int = 50) -> tuple[Hit, ...]:

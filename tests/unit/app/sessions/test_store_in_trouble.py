@@ -226,6 +226,21 @@ def test_a_file_without_a_column_is_told_and_closed(tmp_path: Path) -> None:
     assert failed.value.__traceback__ is not None
 
 
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("sessions", "system"), ("messages", "number"), ("messages", "rounds"), ("images", "data"), ("sounds", "seconds")],
+)
+def test_a_file_without_a_column_that_is_read_later_is_told(tmp_path: Path, table: str, column: str) -> None:
+    path = tmp_path / "chats.db"
+    with SessionStore(path) as store:
+        Chat(store).ask("Why?", [], None)
+    with sqlite3.connect(path) as other:
+        other.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO something")
+    other.close()
+    with pytest.raises(SessionsFailed, match=r"damaged .*; move it away"), SessionStore(path) as store:
+        Chat(store, store.sessions()[0])
+
+
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SessionsFailed, match=r"cannot be made: .*; set EDGEINFER_HOME"):
