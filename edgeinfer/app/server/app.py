@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 import edgeinfer
@@ -18,6 +18,7 @@ from edgeinfer.app.server.allowed import origin_expression
 from edgeinfer.app.server.bodies import PlainBodies
 from edgeinfer.app.server.errors import APIError, forget_frames, invalid, told_error
 from edgeinfer.app.server.guard import Guard
+from edgeinfer.app.server.json_answer import JSONAnswer
 from edgeinfer.app.server.kept_streams import KeepsStreams
 from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_pool import ModelPool
@@ -45,6 +46,7 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options, *, gu
         summary="Language models on this computer, in OpenAI's words.",
         docs_url=None,
         redoc_url=None,
+        default_response_class=JSONAnswer,
     )
     app.state.server = ServerState(options, pool, Metrics(), defaults)
     pool.note, pool.note_closing = app.state.server.note, app.state.server.metrics.closed
@@ -84,7 +86,7 @@ async def _failed(request: Request, reason: Exception) -> Response:
     """Return the response for an exception raised by a route."""
     error = told_error(reason, request.scope)
     forget_frames(reason)
-    return JSONResponse(error.body_at(request.scope["path"]), error.status, headers=dict(error.headers))
+    return JSONAnswer(error.body_at(request.scope["path"]), error.status, headers=dict(error.headers))
 
 
 async def _invalid(request: Request, reason: Exception) -> Response:
@@ -96,7 +98,7 @@ async def _invalid(request: Request, reason: Exception) -> Response:
     else:
         error = invalid([{**each, "loc": each["loc"][each["loc"][:1] == ("body",) :]} for each in reason.errors()])
     forget_frames(reason)
-    return JSONResponse(error.body_at(request.scope["path"]), 400)
+    return JSONAnswer(error.body_at(request.scope["path"]), 400)
 
 
 async def _http(request: Request, reason: Exception) -> Response:
@@ -107,4 +109,4 @@ async def _http(request: Request, reason: Exception) -> Response:
     )
     error = APIError(reason.status_code, message)
     forget_frames(reason)
-    return JSONResponse(error.body_at(request.scope["path"]), reason.status_code, headers=reason.headers)
+    return JSONAnswer(error.body_at(request.scope["path"]), reason.status_code, headers=reason.headers)

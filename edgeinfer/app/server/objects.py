@@ -29,11 +29,14 @@ Kind = Literal["chat.completion", "text_completion"]
 
 
 def json_line(record: Record) -> bytes:
-    """A record as JSON in one line, also for clients that split texts at Unicode's line ends."""
+    """A record as JSON in one line, also for clients that split texts at Unicode's line ends.
+
+    Lone surrogates, for which UTF-8 has no form, are escaped.
+    """
     text = _ENCODE(record)
     if not text.isascii():
         text = _LINE_ENDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-    return text.encode()
+    return text.encode(errors="backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES, APIError
 from edgeinfer.app.server.followed import FollowedStream
+from edgeinfer.app.server.json_answer import JSONAnswer
 from edgeinfer.app.server.message_contents import first_media, messages_of
 from edgeinfer.app.server.objects import (
     Envelope,
@@ -77,7 +78,7 @@ async def chat_answered(body: ChatRequest, request: Request) -> Response:
         told: Record = {"usage": usage_record(stats), "timings": timings_record(stats[0]), **notices_record(stats)}
         if body.verbose or state.options.shows_prompts:
             told["__verbose"] = {"prompt": prompt_text(followed[0].stream.prompt_ids, model.llm.prompts.tokenizer)}
-        return JSONResponse(envelope.record(choices, **told))
+        return JSONAnswer(envelope.record(choices, **told))
 
 
 async def _one_of_several(body: SeveralChatRequest, wanted: SeveralAnswers, request: Request) -> Response:
@@ -100,7 +101,7 @@ async def _one_of_several(body: SeveralChatRequest, wanted: SeveralAnswers, requ
         usage = usage_record(stats, several.n_generated)
         told: Record = {"usage": usage, "timings": timings_record(stats[0]), **notices_record(stats)}
         told["edgeinfer"] = several_record(several, wanted.pick)
-        return JSONResponse(envelope.record([_choice(0, kept, body, model)], **told))
+        return JSONAnswer(envelope.record([_choice(0, kept, body, model)], **told))
 
 
 def _kept(several: Several) -> TextStream:

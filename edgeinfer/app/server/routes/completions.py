@@ -9,12 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import Field
 
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError, unsupported
 from edgeinfer.app.server.followed import FollowedStream
 from edgeinfer.app.server.gap_prompts import gap_prompt
+from edgeinfer.app.server.json_answer import JSONAnswer
 from edgeinfer.app.server.objects import (
     Envelope,
     Record,
@@ -89,7 +90,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
             for number, (stream, echo) in enumerate(zip(_best(streams, body), echoes, strict=True))
         ]
         told = {"usage": _usage(stats, body.n_written), "timings": timings_record(stats[0]), **notices_record(stats)}
-        return JSONResponse(envelope.record(choices, **told))
+        return JSONAnswer(envelope.record(choices, **told))
 
 
 def _check(body: CompletionRequest, n: int) -> None:

@@ -6,9 +6,9 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import JSONResponse
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, PART_RESPONSES, APIError
+from edgeinfer.app.server.json_answer import JSONAnswer
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.properties import unopened_record
 from edgeinfer.app.server.requests import ModelName
@@ -25,10 +25,10 @@ async def health(request: Request) -> Response:
     """Whether the model is open or can be opened; needs no API key."""
     pool = server_state(request).pool
     if pool.is_ready:
-        return JSONResponse({"status": "ok"})
+        return JSONAnswer({"status": "ok"})
     why = "the model is being opened" if pool.failure is None else str(pool.failure)
     error = APIError(503, why, "loading" if pool.failure is None else None)
-    return JSONResponse(error.body(), 503, headers={"Retry-After": "1"})
+    return JSONAnswer(error.body(), 503, headers={"Retry-After": "1"})
 
 
 @ROUTER.get("/metrics", responses=PART_RESPONSES, response_class=Response)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from edgeinfer.app.server.anthropic_schemas import CountTokensRequest, MessagesRequest
 from edgeinfer.app.server.anthropic_stream import (
@@ -23,6 +23,7 @@ from edgeinfer.app.server.anthropic_stream import (
 )
 from edgeinfer.app.server.errors import ANTHROPIC_ANSWER_RESPONSES, ANTHROPIC_RESPONSES
 from edgeinfer.app.server.followed import FollowedStream
+from edgeinfer.app.server.json_answer import JSONAnswer
 from edgeinfer.app.server.message_contents import first_media, messages_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.requests import ChatRequest, chat_options
@@ -49,7 +50,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
         if body.stream:
             return streaming(_events(body, model, stream, state), held.pop_all().aclose, ANTHROPIC)
         await read_all([stream], request)
-        return JSONResponse(_message(body, model, stream, state))
+        return JSONAnswer(_message(body, model, stream, state))
 
 
 @ROUTER.post("/v1/messages/count_tokens", responses=ANTHROPIC_RESPONSES)

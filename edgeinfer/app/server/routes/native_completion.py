@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, too_long
 from edgeinfer.app.server.followed import FollowedStream
+from edgeinfer.app.server.json_answer import JSONAnswer
 from edgeinfer.app.server.native_answers import NativeAnswer
 from edgeinfer.app.server.native_schemas import NativeRequest, NativeSampling, is_several, native_options, prompts_of
 from edgeinfer.app.server.objects import Record, timings_so_far
@@ -76,7 +77,7 @@ async def answered(
     for answer in answers:
         state.answered(model, [answer.stream], answer.id_slot, body.lora)
     records = [_whole(answer, model) for answer in answers]
-    return JSONResponse(records if as_list else records[0])
+    return JSONAnswer(records if as_list else records[0])
 
 
 def _whole(answer: NativeAnswer, model: PooledModel) -> Record:

@@ -9,12 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import ValidationError
 
 from edgeinfer.app.server.errors import OLLAMA_ANSWER_RESPONSES, APIError, invalid
 from edgeinfer.app.server.followed import FollowedStream
 from edgeinfer.app.server.gap_prompts import gap_prompt
+from edgeinfer.app.server.json_answer import JSONAnswer
 from edgeinfer.app.server.message_contents import messages_of
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_schemas import AnswerRequest, GenerateRequest, OllamaChatRequest
@@ -69,20 +70,20 @@ async def _answer(body: AnswerRequest, request: Request, content: Content, begin
     state, frame = server_state(request), AnswerFrame(body.model)
     if begin is None and body.unloads:
         await state.pool.keep(body.model, 0)
-        return JSONResponse(frame.empty(content("", "", []), "unload"))
+        return JSONAnswer(frame.empty(content("", "", []), "unload"))
     async with AsyncExitStack() as held:
         model = await held.enter_async_context(state.model(body.model, int(begin is not None), request, body.media))
         frame.loaded()
         if body.keep_alive is not None:
             model.keep_s = kept_s(body.keep_alive)
         if begin is None:
-            return JSONResponse(frame.empty(content("", "", []), "load"))
+            return JSONAnswer(frame.empty(content("", "", []), "load"))
         stream = await state.begun(lambda go_on: begin(model, state, go_on), request, body.media)
         parts = _Parts(stream, model, body, frame, content)
         if body.stream is not False:
             return lines(_records(parts, model, state), held.pop_all().aclose)
         await read_all([parts.stream], request)
-        return JSONResponse(parts.whole(state))
+        return JSONAnswer(parts.whole(state))
 
 
 async def _records(parts: _Parts, model: PooledModel, state: ServerState) -> AsyncIterator[Record]:

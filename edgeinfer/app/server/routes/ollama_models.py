@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 import edgeinfer
 from edgeinfer.app.server.errors import OLLAMA_ANSWER_RESPONSES, OLLAMA_RESPONSES, APIError
+from edgeinfer.app.server.json_answer import JSONAnswer
 from edgeinfer.app.server.model_downloads import remove_model_file
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.ollama_models import listed_record, shown_record
@@ -97,7 +98,7 @@ async def pull(body: PullRequest, request: Request) -> Response:
     records = pull_records(source, state)
     if body.stream is not False:
         return lines(records, _nothing)
-    return JSONResponse(await _last(records, request))
+    return JSONAnswer(await _last(records, request))
 
 
 async def _nothing() -> None:

@@ -9,11 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import ValidationError
 
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, ERROR_RESPONSES, APIError, invalid
 from edgeinfer.app.server.followed import FollowedStream
+from edgeinfer.app.server.json_answer import JSONAnswer
 from edgeinfer.app.server.message_contents import first_media, messages_of
 from edgeinfer.app.server.objects import Record, finished_stats
 from edgeinfer.app.server.requests import ChatRequest, chat_options
@@ -51,7 +52,7 @@ async def responses(body: ResponseRequest, request: Request) -> Response:
         await read_all([stream], request)
         reader = ContentReader(stream)
         content = reader.push(stream.text) + reader.finish()
-        return JSONResponse(answer.finished(reader.new_thoughts(), content, reader))
+        return JSONAnswer(answer.finished(reader.new_thoughts(), content, reader))
 
 
 @ROUTER.post("/v1/responses/input_tokens", responses=ERROR_RESPONSES)
