@@ -68,3 +68,14 @@ def test_no_door_fails(server: Running, path: str, fields: dict[str, object]) ->
     answer = server.http().post(path, content=json.dumps({**PLAIN, **fields}))
     assert answer.status_code < 500 or answer.status_code == 501, answer.text
     json.loads(answer.content.decode("utf-8"))
+
+
+def test_an_item_with_half_a_pair_is_kept_and_told(server: Running) -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    returned = {"type": "function_call_output", "call_id": f"c{HALF}", "output": "1"}
+    say = {"type": "message", "role": "user", "content": "Hi"}
+    body = {"input": [say, call, returned], "max_output_tokens": 1}
+    answer = server.http().post("/v1/responses", content=json.dumps(body))
+    assert answer.status_code == 200, answer.text
+    kept = server.http().get(f"/v1/responses/{answer.json()['id']}/input_items")
+    assert f"c{HALF}" in [item.get("call_id") for item in json.loads(kept.content)["data"]]

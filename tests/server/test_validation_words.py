@@ -8,8 +8,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from edgeinfer.app.server.errors import invalid
-from edgeinfer.app.server.requests import ChatRequest
+from edgeinfer.app.server.requests import MOST_STOPS, ChatRequest
 
+HALF = "has half of a surrogate pair, which is no Unicode text"
 ASKED = {"messages": [{"role": "user", "content": "x"}]}
 
 
@@ -33,11 +34,13 @@ def message(kind: type[BaseModel], body: Any) -> tuple[str, str | None]:
         ({**ASKED, "temperature": "hot"}, "temperature must be a number", "temperature"),
         ({**ASKED, "stream": "maybe"}, "stream must be true or false", "stream"),
         ({**ASKED, "stop": 5}, "stop must be a string or a list", "stop"),
+        ({**ASKED, "stop": ["a"] * 99}, f"stop must have at most {MOST_STOPS} items", "stop"),
+        ({"messages": [{"role": "user", "content": "\ud83e"}]}, f"messages.0.content {HALF}", "messages.0.content"),
         ({**ASKED, "stop": ["a", 5]}, "stop.1 must be a string", "stop"),
         ({**ASKED, "logit_bias": 5}, "logit_bias must be an object or a list", "logit_bias"),
         ({**ASKED, "response_format": "json"}, "response_format must be an object", "response_format"),
     ],
-    ids=lambda value: str(value)[:40],
+    ids=lambda value: ascii(value)[:40],
 )
 def test_requests_are_told_what_json_they_need(body: Any, expected: str, param: str | None) -> None:
     assert message(ChatRequest, body) == (expected, param)
@@ -69,7 +72,7 @@ class Limited(BaseModel):
         ({"share": 0}, "share must be greater than 0.0"),
         ({"share": 1}, "share must be less than 1.0"),
         ({"names": ["a", "b", "c"]}, "names must have at most 2 items"),
-        ({"text": ""}, "text must have at least 1 characters"),
+        ({"text": ""}, "text must have at least 1 character"),
         ({"text": "long"}, "text must have at most 3 characters"),
         ({"kind": "c"}, "kind must be 'a' or 'b'"),
         ({"even": 3}, "even is wrong: 3 is odd"),

@@ -74,7 +74,7 @@ class StoredResponses:
         """Count the bytes of an item once, however many conversations it is in."""
         known = self._sizes.get(id(item))
         if known is None:
-            n_bytes = len(item.model_dump_json(exclude_none=True))
+            n_bytes = len(json.dumps(item.model_dump(exclude_none=True)))  # texts need not be Unicode
             self.n_bytes += n_bytes
             known = n_bytes, 0
         self._sizes[id(item)] = known[0], known[1] + 1

@@ -12,6 +12,7 @@ from typing import Any
 
 _KIND = re.compile(r"(?:str|int|float|bool)$|(?:constrained|function|lax)-|(?:list|dict|literal|nullable)\[|[A-Z]\w*$")
 """What pydantic adds to the place of a value that may be of several kinds: which of them it was tried as."""
+_ONE = re.compile(r"\b1 (item|character)s$")
 _TYPES = {
     "list_type": "a list",
     "dict_type": "an object",
@@ -41,6 +42,7 @@ _LIMITS = {
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
     "string_pattern_mismatch": "must match {pattern}",
+    "string_unicode": "has half of a surrogate pair, which is no Unicode text",
     "extra_forbidden": "is unknown",
     "value_error": "is wrong: {error}",
 }
@@ -54,8 +56,9 @@ def what_is_wrong(failures: Sequence[Failure]) -> tuple[str, str]:
     deepest = max(within, key=lambda each: len(_place(each)))  # the kind that fits furthest is the one that was meant
     place = _place(deepest)
     same = [each for each in within if _place(each) == place]
-    types = dict.fromkeys(filter(None, (_filled(_TYPES, each) for each in same)))
-    wrong = f"must be {' or '.join(types)}" if types else _limit(deepest)
+    of_a_kind = next((each for each in same if each["type"] not in _TYPES), None)  # it is of one of the kinds
+    types = dict.fromkeys(_filled(_TYPES, each) for each in same)
+    wrong = f"must be {' or '.join(types)}" if of_a_kind is None else _limit(of_a_kind)
     return ".".join(first), f"{'.'.join(place) or 'the body'} {wrong}"
 
 
@@ -64,7 +67,7 @@ def _place(failure: Failure) -> tuple[str, ...]:
 
 
 def _limit(failure: Failure) -> str:
-    return _filled(_LIMITS, failure) or f"is wrong: {failure['msg']}"
+    return _ONE.sub(r"1 \1", _filled(_LIMITS, failure)) or f"is wrong: {failure['msg']}"
 
 
 def _filled(words: Mapping[str, str], failure: Failure) -> str:

@@ -62,7 +62,6 @@ async def listed(pilot: Pilot[None]) -> None:
     """The list has come."""
     app = pilot.app
     assert isinstance(app, Bare)
-    app.field.cursor_blink = False
     await wait_until(pilot, lambda: app.listed.rows)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 from textual.events import Key
+from textual.widgets import Input, TextArea
 
 from edgeinfer.app.tui.widgets.text_fields import Area, DraftInput, Field
 from tests.app.tui.composer_app import ComposerApp
@@ -43,6 +44,15 @@ async def test_a_family_stays_together_in_every_field() -> None:
         type_into(app, FAMILY)
         await pilot.pause()
         assert closed.text == ""
+
+
+async def test_no_cursor_blinks(tmp_path: Path) -> None:
+    """Each blink would draw, and keep the processor from resting."""
+    for app in (Fields(), ComposerApp(tmp_path)):
+        async with app.run_test():
+            fields = [*app.query(Input), *app.query(TextArea)]
+            assert fields
+            assert not any(field.cursor_blink for field in fields)
 
 
 async def test_a_family_that_is_typed_is_sent(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from edgeinfer.app.tui.screens.model_work import (
 )
 from edgeinfer.app.tui.screens.questions import ModelQuestion
 from edgeinfer.app.tui.widgets.model_list import ModelDetail, ModelHints, ModelTable, PullLines
+from edgeinfer.app.tui.widgets.text_fields import Field
 
 CONTEXTS = tuple(1024 << doubling for doubling in range(1, 8))
 
@@ -87,7 +88,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
     def compose(self) -> ComposeResult:
         """Title, source field, table, and lines that appear when needed."""
         yield Static(id="models-title", markup=False)
-        yield Input(
+        yield Field(
             placeholder="look up owner/name of the hub, https://…, a path, ollama:name, pypi:package",
             id="models-source",
             compact=True,

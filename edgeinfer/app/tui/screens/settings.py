@@ -63,7 +63,7 @@ class SettingsScreen(Screen[SettingsChanged | None]):
         self._edited: Option[object] | None = None
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="find a setting", id="settings-filter")
+        yield Field(placeholder="find a setting", id="settings-filter")
         yield DataTable(cursor_type="row", zebra_stripes=False)
         yield Static(id="setting-help", markup=False)
         yield Field(id="setting-value")

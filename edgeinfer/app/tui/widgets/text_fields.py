@@ -18,6 +18,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.message import Message
+from textual.reactive import reactive
 from textual.timer import Timer
 from textual.widgets import Input, Static, TextArea
 
@@ -38,6 +39,8 @@ STARTING_S = 2.0
 class Field(Input):
     """A single-line field."""
 
+    cursor_blink = reactive(False, init=False)  # a blinking cursor would redraw twice a second
+
     async def _on_key(self, event: events.Key) -> None:
         if event.character in JOINERS:
             event.stop()
@@ -47,6 +50,8 @@ class Field(Input):
 
 class Area(TextArea):
     """A multi-line text area."""
+
+    cursor_blink = reactive(False, init=False)
 
     async def _on_key(self, event: events.Key) -> None:
         if event.character in JOINERS and not self.read_only:
@@ -170,7 +175,6 @@ class DraftInput(Area):
         """`base`: the folder that relative paths are in."""
         super().__init__(placeholder=placeholder, highlight_cursor_line=False)
         self._base = base
-        self.cursor_blink = False  # a blinking cursor would redraw twice a second
         self._walk = HistoryWalk(history)
         self._walked = ""  # text inserted from the history
         self._ready_s = -math.inf  # from then on, fast keys are pasted ones
