@@ -98,7 +98,7 @@ def told(path: Path) -> Iterator[None]:
         raise SessionsFailed(
             f"{path} was written by a later version of edgeinfer; install that one, or set EDGEINFER_HOME elsewhere"
         ) from None
-    except UnicodeDecodeError as error:  # SQLite's own message quotes what a damaged file holds
+    except (UnicodeDecodeError, ImpossibleVersion) as error:  # SQLite's own message of texts quotes what a file holds
         raise SessionsFailed(f"{path}: {_damaged(error, path)}") from None
     except sqlite3.Error as error:
         kind = SessionsUnwritable if _code(error) in UNWRITABLE else SessionsFailed
@@ -295,8 +295,15 @@ class NewerVersion(Exception):
     """The file was written by a later version of edgeinfer."""
 
 
+class ImpossibleVersion(Exception):
+    """No edgeinfer wrote this version into the file."""
+
+
 def migrate(connection: sqlite3.Connection) -> None:
-    """Migrate the tables to this version, each step in a transaction. Raises NewerVersion, sqlite3.Error."""
+    """Migrate the tables to this version, each step in a transaction.
+
+    Raises NewerVersion, ImpossibleVersion, sqlite3.Error.
+    """
     version = _version(connection)
     if version > len(STEPS):
         raise NewerVersion
@@ -312,6 +319,8 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 def _version(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version < 0:
+        raise ImpossibleVersion(f"version {version}")
     return int(version)
 
 

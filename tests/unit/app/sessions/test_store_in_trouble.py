@@ -241,6 +241,16 @@ def test_a_file_without_a_column_that_is_read_later_is_told(tmp_path: Path, tabl
         Chat(store, store.sessions()[0])
 
 
+def test_a_version_below_zero_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    SessionStore(path).close()
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA user_version = -3")
+    other.close()
+    with pytest.raises(SessionsFailed, match=r"damaged \(version -3\); move it away"):
+        SessionStore(path)
+
+
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SessionsFailed, match=r"cannot be made: .*; set EDGEINFER_HOME"):
