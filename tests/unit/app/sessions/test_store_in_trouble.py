@@ -251,6 +251,19 @@ def test_a_version_below_zero_is_told(tmp_path: Path) -> None:
         SessionStore(path)
 
 
+def test_an_index_of_words_that_asks_for_gigabytes_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with SessionStore(path) as store:
+        Chat(store).ask("text code", [], None)
+    with sqlite3.connect(path) as other:  # row 10 has the counts of the index's parts
+        other.execute(
+            "UPDATE texts_data SET block = substr(block, 1, 8) || x'ffffff7f' || substr(block, 9) WHERE id = 10"
+        )
+    other.close()
+    with pytest.raises(SessionsFailed, match="more memory than there is, or is damaged"), SessionStore(path) as store:
+        store.search("text")
+
+
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SessionsFailed, match=r"cannot be made: .*; set EDGEINFER_HOME"):
