@@ -260,7 +260,7 @@ def test_an_index_of_words_that_asks_for_gigabytes_is_told(tmp_path: Path) -> No
             "UPDATE texts_data SET block = substr(block, 1, 8) || x'ffffff7f' || substr(block, 9) WHERE id = 10"
         )
     other.close()
-    with pytest.raises(SessionsFailed, match="more memory than there is, or is damaged"), SessionStore(path) as store:
+    with pytest.raises(SessionsFailed, match="too little memory for it, or it is damaged"), SessionStore(path) as store:
         store.search("text")
 
 
