@@ -51,7 +51,12 @@ TESTS = {
     "products": (f"{KERNELS}/test_cpu_matmul.py", "-k", "i4-32-f16-min or i8-32-f16"),
     "attention": (f"{KERNELS}/test_cpu_attention.py", "-k", "f16"),
     "workers": ("tests/unit/backends/cpu/workers",),
-    "logits": ("tests/golden/test_architecture_logits.py", "-k", "llama-f32 or llama-q8_0"),
+    "goldens": (
+        "tests/golden/test_cpu_parity.py",
+        "-k",
+        "logits_equal_the_reference and (llama-q4_0 or llama-k or gemma3-q4_0 or qwen3-k or gpt-oss-q4_0 or lfm2-q8_0)",
+    ),
+    "bits": ("tests/golden/test_cpu_work_splits.py", "tests/golden/test_speculation_bits.py"),
 }
 """The core tests, in parts."""
 QUESTION, MOST_TOKENS = "What is photosynthesis?", 24
