@@ -21,12 +21,19 @@ from edgeinfer.errors import EdgeInferError
 ROOT = Path(__file__).resolve().parent.parent
 KEPT, OUT = ROOT / "docs" / "benchmarks", ROOT / "docs" / "pictures" / "speed.svg"
 ANSWERS = (
-    "2026-11-27-xeon-avx512-1b-q4_k_m",
-    "2026-11-27-xeon-avx512-1b-q8_0",
-    "2026-11-27-xeon-avx512-3b-q4_k_m",
+    "2026-11-29-epyc-avx512-smollm2-q4_1",
+    "2026-11-29-epyc-avx512-gemma3-270m-q4_k_m",
+    "2026-11-29-epyc-avx512-1b-q4_k_m",
+    "2026-11-29-epyc-avx512-lfm2-8b-a1b-q4_0",
     "2026-11-22-xeon-amx-1b-q4_k_m",
 )
-PROMPTS = ("2026-11-22-xeon-amx-1b-q4_0", "2026-11-22-xeon-amx-1b-q4_k_m")
+PROMPTS = (
+    "2026-11-29-epyc-avx512-1b-q4_k_m",
+    "2026-11-29-epyc-avx512-lfm2-8b-a1b-q4_0",
+    "2026-11-22-xeon-amx-1b-q4_k_m",
+)
+ISAS = {"amx": "AMX", "avx512vnni": "AVX-512 VNNI", "avxvnni": "AVX-VNNI", "avx2": "AVX2", "neon": "NEON"}
+"""Instruction sets as `edgeinfer bench` names them, in words; what was written down by hand has words."""
 TITLE = "Tokens per second beside other engines, same file, same cores"
 ENGINES = ("edgeinfer cpu", "llama.cpp", "OpenVINO GenAI", "mistral.rs", "ONNX Runtime GenAI")
 """Each has a colour of its own in all groups; others share the last one."""
@@ -43,7 +50,7 @@ def group(bench: KeptBench, test: str) -> BarGroup | None:
             bars.append(Bar(shown, row.value, colour, row.low, row.high, rate_text(bench, row)))
     if not bars:
         return None
-    where = f"{bench.cpu}, {counted(bench.cores or 1, 'core')}, {bench.isa.upper().replace('AND', 'and')}"
+    where = f"{bench.cpu}, {counted(bench.cores or 1, 'core')}, {ISAS.get(bench.isa, bench.isa)}"
     return BarGroup(f"{bench.model}, {bench.quant} · {where} · {bench.date}", tuple(bars))
 
 

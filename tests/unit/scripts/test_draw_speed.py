@@ -47,6 +47,6 @@ def test_a_kept_result_says_how_it_came_about_and_can_be_drawn(path: Path) -> No
 
 
 def test_given_results_are_drawn_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, out = draw_speed.KEPT / f"{draw_speed.PROMPTS[0]}.json", tmp_path / "one.svg"
+    kept, out = draw_speed.KEPT / "2026-11-22-xeon-amx-1b-q4_0.json", tmp_path / "one.svg"
     assert drawn(monkeypatch, kept, "--out", out) == 0
     assert {"452 tok/s", "45.3 tok/s"} <= set(texts(out.read_text("utf-8")))
