@@ -28,6 +28,7 @@ from goldens.cases import CASES, N_TOKENS, SIZES, VOCABULARY, Case
 from goldens.conversion import convert, load_back
 from goldens.further_cases import FURTHER_CASES
 from goldens.further_mixtures import FURTHER_MIXTURES
+from goldens.given_names import check_names
 from goldens.mixture_cases import MIXTURE_CASES
 from goldens.weights import randomise
 from transformers import AutoModelForCausalLM
@@ -125,7 +126,10 @@ def make(case: Case, form: str, seed: int) -> None:
 def main(chosen: list[str]) -> int:
     torch.set_num_threads(1)
     DATA.mkdir(parents=True, exist_ok=True)
-    for case in CASES + FURTHER_CASES + MIXTURE_CASES + FURTHER_MIXTURES:
+    cases = CASES + FURTHER_CASES + MIXTURE_CASES + FURTHER_MIXTURES
+    files = (f"{case.name}-{form}" for case in cases for form in case.formats)
+    check_names(chosen, [*(case.name for case in cases), *files])
+    for case in cases:
         for form in case.formats:
             if not chosen or case.name in chosen or f"{case.name}-{form}" in chosen:
                 make(case, form, seed_of(case, form))

@@ -21,6 +21,7 @@ import llama_cpp
 import numpy as np
 from goldens.cases import N_TOKENS, VOCABULARY
 from goldens.encoder_peers import ENCODERS
+from goldens.given_names import check_names
 from goldens.peer_cases import PEERS, Peer, Value
 from goldens.peer_mixtures import PEER_MIXTURES
 from goldens.peer_rarer import RARER
@@ -143,6 +144,7 @@ def make_encoder(peer: Peer, seed: int) -> None:
 
 def main(chosen: list[str]) -> int:
     (DATA / "peer").mkdir(parents=True, exist_ok=True)
+    check_names(chosen, [peer.name for peer in (*PEERS, *PEER_MIXTURES, *RARER, *ENCODERS)])
     for number, peer in enumerate(PEERS + PEER_MIXTURES + RARER):
         if chosen and peer.name not in chosen:
             continue

@@ -335,6 +335,8 @@ def _activation(hp: Hyperparameters, usual: Activation) -> Activation:
     """The file's own activation, else the family's default. Raises UnsupportedModel."""
     key = "feed_forward_activation"
     found, known = hp.text(key, usual), get_args(Activation)
+    if usual not in known:
+        raise ValueError(f"activation={usual!r}: there are {', '.join(known)}")
     for activation in known:
         if activation == found:
             return activation  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.models.hyperparameters import Hyperparameters
@@ -74,6 +74,8 @@ class Sizes:
         `recurrent`: no layer has attention or a feed-forward branch, so files state neither. `guessing`: blocks that
         predict tokens beyond the next one count as layers.
         """
+        if norms not in get_args(Norms):
+            raise ValueError(f"norms={norms!r}: there are {', '.join(map(repr, get_args(Norms)))}")
         embedding = hp.tensors.get("token_embd.weight")
         if embedding is None or len(embedding.shape) != 2:
             raise BadGGUF("the file has no tensor token_embd.weight: it holds only a vocabulary, or a part of a model")

@@ -13,8 +13,12 @@ from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.models.blocks import embed, feed_forward, norm
 from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.load import spec_of
+from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.sizes import Sizes
 from tests.unit.models.headers import gemma_tensors, keyed, llama_tensors, sizes, tensor
 
 KEY = "feed_forward_activation"
@@ -87,3 +91,16 @@ def test_tensors_that_opt_needs(tmp_path: Path, name: str) -> None:
         spec_of(keyed(tmp_path, "opt", opt_sizes()), tensors)
     with pytest.raises(BadGGUF, match="has shape"):
         spec_of(keyed(tmp_path, "opt", opt_sizes()), tensors | {name: tensor(name, 31)})
+
+
+def test_what_an_author_misspells_is_named(tmp_path: Path) -> None:
+    """Words of an architecture's own file, not of a model's."""
+    hp = Hyperparameters(keyed(tmp_path, "llama", sizes()), llama_tensors(), 64)
+    with pytest.raises(ValueError, match="norms='layers': there are 'rms', 'layer'"):
+        Sizes.read(hp, norms="layers")  # type: ignore[arg-type]
+    g = ModelGraph(hp, Sizes.read(hp))
+    embed(g)
+    g.stage("blk.0")
+    norm(g, "ffn_norm")
+    with pytest.raises(ValueError, match="activation='gelu_new': there are "):
+        feed_forward(g, activation="gelu_new")  # type: ignore[arg-type]
