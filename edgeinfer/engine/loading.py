@@ -178,7 +178,10 @@ def _must_stream(subject: Subject, options: LoadOptions) -> bool:
         return False
     n_context = context_of(subject.spec.n_context_usual, options.n_context)
     limits = limits_for(n_context, options.n_sessions, options.kv, subject.spec)
-    return fit_weights(subject.spec, subject.gguf, limits, _holding(options, subject)).budget_bytes is not None
+    try:
+        return fit_weights(subject.spec, subject.gguf, limits, _holding(options, subject)).budget_bytes is not None
+    except DoesNotFit:  # opened for the cpu, it is refused with what would fit
+        return True
 
 
 def _start_fastest(subject: Subject, name: str, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.engine.kv.limits import limits_for
+from edgeinfer.engine.loading import load
+from edgeinfer.engine.offload import weight_placement
 from edgeinfer.engine.offload.least_memory import NoRoomToStream
 from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
 from edgeinfer.errors import DoesNotFit
@@ -61,6 +63,13 @@ def test_a_shorter_context_and_memory_that_would_do_are_named(model: Model) -> N
     planned_weights(
         model.spec, model.file, "tiny", enough, WeightBudget(), None, size_in_bytes(found[1].replace(" ", ""), 0)
     )
+
+
+def test_opening_names_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_tiny_llama(tmp_path / "long.gguf", context=CONTEXT)
+    monkeypatch.setattr(weight_placement, "memory_for_model", lambda: SMALL)
+    with pytest.raises(NoRoomToStream, match=r"even with its weights read from disk.*would fit \(--ctx \d+\)"):
+        load(path, n_context=CONTEXT)
 
 
 def test_where_no_context_fits_a_smaller_model_does(model: Model) -> None:
