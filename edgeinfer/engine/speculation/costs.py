@@ -73,35 +73,57 @@ class MeasuredCosts:
     deep: Mapping[int, float]
 
 
-def measure(run: Callable[[int, int], float], most: int, deepest: int, *, streamed: bool = False) -> MeasuredCosts:
+def measure(
+    run: Callable[[int, int], float],
+    most: int,
+    deepest: int,
+    *,
+    streamed: bool = False,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> MeasuredCosts:
     """Measure passes of up to `most` tokens, after up to `deepest` cached tokens.
 
     `run(k, depth)` runs a pass of k tokens after `depth` cached ones and returns its seconds. `streamed`: passes wait
-    for weights from disk, so they are slow and take nearly the same time: few sizes are measured.
+    for weights from disk, so they are slow and take nearly the same time: few sizes are measured, with one pass each
+    where it is slow. `told(done, total)` is called before each size.
     """
     run(1, 0)
     if streamed:
-        return MeasuredCosts(_seconds(run, [size for size in STREAMED_SIZES if size <= most], 0, is_quick=False), 0, {})
+        sizes = [size for size in STREAMED_SIZES if size <= most]
+        return MeasuredCosts(_seconds(run, sizes, 0, told, is_quick=False, streamed=True), 0, {})
     is_quick = min(run(1, 0) for _ in range(LOOKS)) < QUICK_S  # the machine may be busy
     depth = DEEP if deepest >= DEEP else 0
-    first = _seconds(run, [size for size in (SIZES if is_quick else SLOW_SIZES) if size <= most], 0, is_quick)
+    sizes = [size for size in (SIZES if is_quick else SLOW_SIZES) if size <= most]
+    first = _seconds(run, sizes, 0, told, is_quick=is_quick)
     deep_sizes = [size for size in DEEP_SIZES if size in first] if depth else []
-    return MeasuredCosts(first, depth, _seconds(run, deep_sizes, depth, is_quick))
+    return MeasuredCosts(first, depth, _seconds(run, deep_sizes, depth, told, is_quick=is_quick))
 
 
-def _seconds(run: Callable[[int, int], float], sizes: Sequence[int], depth: int, is_quick: bool) -> dict[int, float]:
+def _seconds(
+    run: Callable[[int, int], float],
+    sizes: Sequence[int],
+    depth: int,
+    told: Callable[[int, int], None],
+    *,
+    is_quick: bool,
+    streamed: bool = False,
+) -> dict[int, float]:
     """Seconds by size, the median of the best round, as disturbances only add time.
 
     No size takes longer than a larger one.
     """
     times: dict[int, float] = {}
     for last in range(ROUNDS if is_quick else 1)[::-1]:
-        for size in sizes:
+        for number, size in enumerate(sizes):
             if size > LARGE and last:
                 break
+            told(number, len(sizes))
             n_warming = FIRST_WARMING if is_quick and size == 1 else WARMING if is_quick and size <= LARGE else 1
             warming = [run(size, depth) for _ in range(n_warming)]
-            spent = [run(size, depth) for _ in range(TIMED if warming[-1] < LONG_S else 1)]
+            if warming[-1] < LONG_S:
+                spent = [run(size, depth) for _ in range(TIMED)]
+            else:
+                spent = warming[-1:] if streamed else [run(size, depth)]  # nothing is warmed up of what is read anew
             times[size] = min(statistics.median(spent), times.get(size, math.inf))
             if times[size] > HOPELESS * times[1]:
                 break

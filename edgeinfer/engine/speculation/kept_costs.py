@@ -8,10 +8,12 @@ long as one of one, and nothing was ever drafted.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +23,8 @@ from edgeinfer.engine.speculation.costs import MeasuredCosts, best_of, measure
 from edgeinfer.engine.speculation.records import MOST
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.offload.weights import OffloadedWeights
+from edgeinfer.steps import Progress, no_progress
 
 VERSION = 7
 """Increment when stored costs change their meaning."""
@@ -30,6 +34,8 @@ AGAIN_BYTES = 1 << 30
 """Models that take more, or are read from disk, are not measured again: it would take many seconds, over which
 disturbances are averaged out. What a pass took does not tell them: beside other load one of 4 ms takes 90.
 """
+
+TIMING = "timing passes, once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +54,21 @@ class KeptCosts:
         limits = executor.limits
         self._is_small = limits.stored is None and executor.resident_bytes <= AGAIN_BYTES
         name = f"verify-cost-{VERSION}-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
-        self._name = name if limits.stored is None else f"{name}-{limits.stored.held_bytes >> 20}"
+        self._name = name if limits.stored is None else f"{name}-disk-{_about(limits.stored)}"
 
     @property
     def are_known(self) -> bool:
         """Whether they have been measured, if only on a busy machine."""
         return self._read() is not None
 
-    def known(self, n_vocab: int) -> MeasuredCosts:
+    def known(self, n_vocab: int, progress: Progress = no_progress) -> MeasuredCosts:
         """The costs, from earlier measurements or measured now."""
         kept = self._read()
         if kept is not None and not (0 < kept.n_disturbed < MOST_DISTURBED and self._is_small):
             return kept.costs
         meter = QuietMeter()
         meter.begin()
-        costs = measure_costs(self._executor, n_vocab)
+        costs = measure_costs(self._executor, n_vocab, progress)
         n_disturbed = 0
         if not meter.end():
             n_disturbed = 1 if kept is None else kept.n_disturbed + 1
@@ -86,7 +92,13 @@ def _seconds(points: Mapping[str, float]) -> dict[int, float]:
     return {int(size): float(seconds) for size, seconds in points.items()}
 
 
-def measure_costs(executor: SequenceEvaluator, n_vocab: int) -> MeasuredCosts:
+def _about(stored: OffloadedWeights) -> int:
+    """A step of what a pass may read from disk, of four to a doubling: free memory is never twice the same."""
+    read_bytes = stored.path.stat().st_size - stored.pinned_bytes - stored.cache_bytes
+    return round(4 * math.log2(max(1, read_bytes)))
+
+
+def measure_costs(executor: SequenceEvaluator, n_vocab: int, progress: Progress = no_progress) -> MeasuredCosts:
     """Measure passes over 1 and more tokens, with logits for all, at the start of a sequence and deep in one."""
     limits = executor.limits
     sequence = executor.create()
@@ -106,6 +118,6 @@ def measure_costs(executor: SequenceEvaluator, n_vocab: int) -> MeasuredCosts:
     try:
         most = min(MOST, limits.max_tokens, limits.max_outputs, limits.n_context)
         deepest = min(limits.n_context, executor.n_free_pages * PAGE) - most
-        return measure(run, most, deepest, streamed=limits.stored is not None)
+        return measure(run, most, deepest, streamed=limits.stored is not None, told=partial(progress, TIMING))
     finally:
         executor.free(sequence)

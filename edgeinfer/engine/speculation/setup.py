@@ -102,7 +102,7 @@ def drafts_for(
     elif isinstance(load.spec, int):
         costs = Costs({}, corrected=False)
     else:
-        costs = Costs.of(KeptCosts(library, executor, fingerprint).known(tokenizer.n_tokens))
+        costs = Costs.of(KeptCosts(library, executor, fingerprint).known(tokenizer.n_tokens, progress))
     draft_model: DraftModel | None = None
     folder = fingerprint
     notices: tuple[str, ...] = () if notice is None else (notice,)

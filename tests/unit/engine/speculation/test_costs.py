@@ -10,6 +10,7 @@ from edgeinfer.engine.speculation.costs import (
     EVERY,
     FIRST_UNSEEN,
     SIZES,
+    STREAMED_SIZES,
     UNSEEN,
     Costs,
     MeasuredCosts,
@@ -180,3 +181,21 @@ def test_measuring_goes_up_to_where_nothing_can_pay(first_s: float) -> None:
     few = len(ran)
     measure(run, MOST, 4096)
     assert (len(ran) - few > 100) == (first_s < 0.1)
+
+
+def test_passes_that_wait_for_the_disk_are_measured_once_each() -> None:
+    """Each of them reads gigabytes."""
+    ran: list[int] = []
+    told: list[tuple[int, int]] = []
+
+    def run(n_tokens: int, depth: int) -> float:
+        ran.append(n_tokens)
+        return 2.0 + 0.01 * n_tokens
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+
+    found = measure(run, MOST, 4096, streamed=True, told=tell)
+    assert ran == [1, *STREAMED_SIZES]
+    assert (found.first[64] / found.first[1], found.deep) == (pytest.approx(2.64 / 2.01), {})
+    assert told == [(number, len(STREAMED_SIZES)) for number in range(len(STREAMED_SIZES))]

@@ -13,6 +13,7 @@ from edgeinfer.engine.speculation import kept_costs
 from edgeinfer.engine.speculation.costs import MeasuredCosts, best_of
 from edgeinfer.engine.speculation.kept_costs import AGAIN_BYTES, MOST_DISTURBED, KeptCosts
 from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.offload.weights import OffloadedWeights
 
 DISTURBED = MeasuredCosts({1: 0.004, 2: 0.108}, 768, {1: 0.005, 2: 0.006})
 QUIET = MeasuredCosts({1: 0.005, 2: 0.006, 4: 0.007}, 768, {1: 0.006, 2: 0.009})
@@ -90,3 +91,23 @@ def test_depths_that_differ_are_not_mixed() -> None:
     shallow = MeasuredCosts({1: 0.004}, 0, {})
     assert best_of(QUIET, shallow) == MeasuredCosts({1: 0.004, 2: 0.006, 4: 0.007}, 0, {})
     assert best_of(shallow, QUIET).deep == QUIET.deep
+
+
+def test_costs_of_a_streamed_model_hold_for_about_as_much_memory(tmp_path: Path, machine: SimpleNamespace) -> None:
+    """Without --ram it depends on what is free, which is never twice the same."""
+    path = tmp_path / "model.bundles"
+    path.write_bytes(bytes(1 << 20))
+
+    def held(pinned_bytes: int) -> None:
+        stored = OffloadedWeights(path, "model", frozenset(), pinned_bytes, 1000, 4)
+        limits = SimpleNamespace(kv="q8_0", stored=stored)
+        executor: Any = SimpleNamespace(**{**vars(EXECUTOR), "limits": limits})
+        KeptCosts(KernelLibrary(tmp_path), executor, "model").known(100)
+
+    for pinned_bytes in (400_000, 410_000, 390_000):
+        held(pinned_bytes)
+    assert machine.n_measured == 1
+    held(800_000)
+    assert machine.n_measured == 2
+    held(1 << 20)
+    assert machine.n_measured == 3
