@@ -7,6 +7,7 @@ what is wrong. Knows no store.
 
 from __future__ import annotations
 
+import html
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ SQLITE_MARK = b"SQLite format 3\0"
 OTERM_TABLES = frozenset({"chat", "message"})
 MILLISECONDS_FROM = 1e11
 """Times from here on are milliseconds since the epoch; as seconds they would be in the year 5138."""
+REASONING, REASONING_END = '<details type="reasoning"', "</details>"
 ROLES: Mapping[object, Role] = {"user": "user", "human": "user", "assistant": "assistant"}
 
 
@@ -87,6 +89,8 @@ def _of_open_webui(one: Mapping[str, object], inner: Mapping[str, object]) -> Ch
     for key, each in _objects(history.get("messages")):
         text = _content(each.get("content"))
         role = ROLES.get(each.get("role")) if text else None
+        if role == "assistant":
+            text = _with_thoughts(text)
         model = _text(each.get("model"))
         nodes[key] = OtherMessage(_text(each.get("parentId")), role, text, _seconds(each.get("timestamp")), model)
     created_s = _seconds(one.get("created_at")) or _seconds(inner.get("timestamp"))
@@ -95,6 +99,21 @@ def _of_open_webui(one: Mapping[str, object], inner: Mapping[str, object]) -> Ch
     models = inner.get("models")
     model = _text(models[0]) if isinstance(models, list) and models else None
     return _of_nodes(nodes, _text(history.get("currentId")), title, created_s, model, system)
+
+
+def _with_thoughts(text: str) -> str:
+    """Open WebUI's answer with thoughts, which it writes as quotes in HTML, as models write them."""
+    thoughts, rest, end = list[str](), list[str](), 0
+    while (begin := text.find(REASONING, end)) >= 0 and (close := text.find(REASONING_END, begin)) >= 0:
+        rest.append(text[end:begin])
+        thought = text[text.find(">", begin) + 1 : close]
+        thought = thought.partition("</summary>")[2] or thought
+        thoughts += (html.unescape(line).removeprefix(">").strip() for line in thought.strip().splitlines())
+        end = close + len(REASONING_END)
+    if not end:
+        return text
+    answer = "".join((*rest, text[end:])).strip()
+    return "\n".join(("<think>", *thoughts, "</think>", "", answer))
 
 
 def _of_claude(one: Mapping[str, object]) -> Chat:

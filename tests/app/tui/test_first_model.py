@@ -103,10 +103,31 @@ async def test_what_was_being_typed_chooses_nothing(
     app = make(Script(), opening=choosing(chosen))
     async with app.run_test(size=(100, 40)) as pilot:
         await listed(app, pilot, 2)
-        await pilot.press("h", "i", "enter")
+        await pilot.press("h", "i", "enter", "enter")
         await pilot.pause(0.1)
         assert isinstance(app.screen, FirstModelScreen)
         assert chosen == []
+
+
+@pytest.mark.parametrize("last", ["enter", "escape", "ctrl+l"])
+async def test_what_was_being_typed_is_kept_and_sent_once_a_model_is_open(
+    make: Make, rows: list[FirstModel], last: str
+) -> None:
+    """A letter is no command, and the Enter that ends a line chooses no model."""
+    chosen: list[str | None] = []
+    app = make(Script("apple"), opening=choosing(chosen))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await listed(app, pilot, 2)
+        await pilot.press(*"lion", "x", "backspace", "s", "enter", "m")
+        assert "Kept for the chat: lions ⏎ m" in str(app.screen.query_one("#first-keys", Static).content)
+        assert isinstance(app.screen, FirstModelScreen)
+        await pilot.press("backspace", last)
+        if last == "enter":
+            await wait_until(pilot, lambda: app.chat_screen.chat.branch and not app.chat_screen.prompted)
+            assert app.chat_screen.chat.branch[0].text == "lions"
+        else:
+            await wait_until(pilot, lambda: app.chat_screen.composer.draft.text == "lions")
+            assert not app.chat_screen.chat.branch
 
 
 async def test_none_for_now_stays_on_the_first_page(make: Make, rows: list[FirstModel]) -> None:
@@ -122,7 +143,7 @@ async def test_all_models_are_one_key_away(make: Make, rows: list[FirstModel]) -
     app = make(Script(), opening=choosing([]))
     async with app.run_test(size=(100, 40)) as pilot:
         await listed(app, pilot, 2)
-        await pilot.press("l")
+        await pilot.press("ctrl+l")
         await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen))
 
 

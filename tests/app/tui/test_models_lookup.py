@@ -78,7 +78,7 @@ async def test_somebody_without_a_model_is_told_what_can_be_looked_up(
         shown = str(app.models.query_one(ModelHints).render())
         for _, example in EXAMPLES:
             assert example in shown
-        assert "Enter fetches the starter model" in shown
+        assert "Enter fetches the marked one" in shown
         catalogue.store.pull(server.url("/big.gguf"))
         await look_up(pilot, app, server.url("/big.gguf"))
         await wait_until(pilot, lambda: "offers" in notice(app) or "here" in notice(app))

@@ -96,12 +96,19 @@ class Switching(ShowingActions):
         self.show_opening()
         from edgeinfer.app.tui.screens.first_model import MORE, FirstModelScreen
 
+        screen = FirstModelScreen(self.catalogue())
+
         def take(name: str | None) -> None:
-            event.answer("" if name in (None, MORE) else name or "")
+            chosen = "" if name in (None, MORE) else name or ""
+            event.answer(chosen)
+            if chosen:
+                self.composer.type_ahead(screen.typed)
+            elif screen.typed:
+                self.composer.put(screen.typed.strip("\n"))
             if name == MORE:
                 self.action_models()
 
-        self.app.push_screen(FirstModelScreen(self.catalogue()), take)
+        self.app.push_screen(screen, take)
 
     def on_model_opened(self, event: ModelOpened) -> None:
         """The model is open."""

@@ -1,8 +1,8 @@
 """Which model to begin with: shown while none was used yet, before anything is fetched.
 
 In: a catalogue. Out: the name or source of the chosen model, MORE for the models screen, "" for none. The starter model
-is there at once; what suits this computer is found in a thread. Enter counts only after a pause without keys: what is
-being typed while the screen appears must not choose.
+is there at once; what suits this computer is found in a thread. What is typed meanwhile is kept for the chat, with a
+line end where Enter ends it; the next Enter chooses, after a pause without keys.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from textual.widgets.option_list import Option
 from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.app.catalogue.first_models import FirstModel, first_models, starter_row
 from edgeinfer.app.tui.text.neutral import neutral
+from edgeinfer.app.tui.widgets.text_fields import plain
 from edgeinfer.errors import EdgeInferError
 
 MORE = "\0more"
@@ -31,7 +32,9 @@ PAUSE_S = 0.6
 """Seconds without a key after which Enter counts."""
 TITLE = "Which model first? Nothing is fetched before you choose."
 LOOKING = "Looking which models suit this computer …"
-KEYS = "Enter takes it · l all models, other sources · Escape none for now"
+KEYS = "Enter takes it · Ctrl+L all models, other sources · Escape none for now"
+KEPT = "Kept for the chat: "
+KEPT_CHARACTERS = 60
 HEADINGS = ("model", "size", "fits", "tok/s", "")
 MEANING = "tok/s: tokens a second as predicted for this computer; people read 5 to 10."
 NARROW = 66
@@ -58,7 +61,7 @@ class FirstModelScreen(ModalScreen[str]):
     AUTO_FOCUS = "OptionList"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "none for now", id="first.none"),
-        Binding("l", "more", "all models", id="first.more"),
+        Binding("ctrl+l", "more", "all models", id="first.more"),
     ]
 
     class Found(Message):
@@ -73,7 +76,8 @@ class FirstModelScreen(ModalScreen[str]):
         super().__init__()
         self._catalogue = catalogue
         self._rows: tuple[FirstModel, ...] = (starter_row(),)
-        self._has_moved = False
+        self._has_moved = self._is_typing = False
+        self.typed = ""
         self._quiet_since_s = time.monotonic()
 
     def compose(self) -> ComposeResult:
@@ -82,7 +86,7 @@ class FirstModelScreen(ModalScreen[str]):
             yield Static(id="first-heading", markup=False)
             yield OptionList()
             yield Static(LOOKING, id="first-note", markup=False)
-            yield Static(KEYS, markup=False)
+            yield Static(KEYS, id="first-keys", markup=False)
 
     def on_mount(self) -> None:
         """Show the starter model, and look for others."""
@@ -110,14 +114,31 @@ class FirstModelScreen(ModalScreen[str]):
         self.query_one("#first-note", Static).update(event.reason or MEANING)
 
     def on_key(self, event: events.Key) -> None:
-        """Let Enter through only after a pause."""
+        """Keep what is typed, and let Enter through only after a pause."""
         now = time.monotonic()
         was_quiet, self._quiet_since_s = now - self._quiet_since_s >= PAUSE_S, now
         if event.key in ("up", "down", "home", "end", "pageup", "pagedown"):
-            self._has_moved, self._quiet_since_s = True, 0.0  # who moves the cursor means the list
+            self._has_moved, self._quiet_since_s, self._is_typing = True, 0.0, False  # it means the list
+        elif event.key == "enter" and self._is_typing:
+            self._keep(event, self.typed + "\n", is_typing=False)
         elif event.key == "enter" and not was_quiet:
-            event.stop()
-            event.prevent_default()
+            self._keep(event, self.typed, is_typing=False)
+        elif event.key == "backspace":
+            self._keep(event, self.typed[:-1], is_typing=self.typed[-2:-1] not in ("", "\n"))
+        elif event.is_printable and event.character is not None:
+            self._keep(event, self.typed + event.character, is_typing=True)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Keep a paste too."""
+        self._keep(event, self.typed + plain(event.text), is_typing=True)
+
+    def _keep(self, event: events.Event, typed: str, *, is_typing: bool) -> None:
+        """Keep this text for the chat, and show its end."""
+        event.stop()
+        event.prevent_default()
+        self.typed, self._is_typing = typed, is_typing
+        shown = neutral(typed.replace("\n", " ⏎ "))
+        self.query_one("#first-keys", Static).update(f"{KEPT}{shown[-KEPT_CHARACTERS:]}" if shown else KEYS)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """A model was chosen."""

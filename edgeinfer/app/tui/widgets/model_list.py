@@ -207,7 +207,7 @@ def hint_lines(offers: Sequence[str]) -> list[str]:
     """What to do without a model, the most important first, because low screens show only the beginning."""
     lines = ["No model is on this computer yet."]
     if STARTER_NAME in offers:
-        lines.append("Enter fetches the starter model above: small, quick, good for a first try.")
+        lines.append(f"Enter fetches the marked one; {STARTER_NAME} is small, quick, good for a first try.")
     lines.append("Or press / and type what to look up, then Enter:")
     return lines + [f"  {meaning:<{MEANING_WIDTH}}  {example}" for meaning, example in EXAMPLES]
 

@@ -15,6 +15,7 @@ from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.importing import import_chats
 from edgeinfer.app.sessions.other_chats import chats_of_other
 from edgeinfer.app.sessions.store import SessionStore
+from edgeinfer.app.tui.text.thinking import Section, sections_of
 from edgeinfer.errors import SessionsFailed
 
 
@@ -146,6 +147,21 @@ LM_STUDIO = {
         },
     ],
 }
+
+
+def test_thoughts_of_open_webui_are_thoughts_here(store: SessionStore, tmp_path: Path) -> None:
+    thought = (
+        '<details type="reasoning" done="true" duration="3">\n<summary>Thought for 3 seconds</summary>\n'
+        "> Salt &lt; sugar?\n> Yes.\n</details>\n"
+    )
+    written = json.dumps(OPEN_WEBUI).replace('"Salt."', json.dumps(f"{thought}Salt."))
+    (tmp_path / "chats.json").write_text(written)
+    (number,) = import_chats(store, tmp_path / "chats.json")
+    text = shown(store, number)[-1][1]
+    assert sections_of(text) == (Section(True, "Salt < sugar?\nYes."), Section(False, "Salt."))
+    (tmp_path / "chats.json").write_text(written.replace("</details>", ""))
+    (number,) = import_chats(store, tmp_path / "chats.json")
+    assert "Salt." in shown(store, number)[-1][1]
 
 
 @pytest.mark.parametrize(
