@@ -101,6 +101,24 @@ OF_ANSWERS = _table(
 )
 """Options that people may give to `chat` and `complete`."""
 
+OF_SETTINGS = _table(
+    {
+        "temp": "temperature",
+        "ctx": "n_ctx num_ctx ctx_size context context_length context_size n_context",
+        "max_tokens": "max_new_tokens n_predict num_predict max_length",
+        "repeat_penalty": "repetition_penalty",
+        "threads": "n_threads num_thread num_threads",
+        "device": "gpu n_gpu_layers num_gpu gpu_layers main_gpu backend",
+        "ram": "memory max_memory ram_bytes",
+        "kv": "cache_type_k cache_type_v kv_cache_type type_k type_v",
+        "system": "system_prompt",
+        "chat_template": "template chat_format",
+        "draft_from": "draft_model model_draft",
+        "model": "default_model",
+    }
+)
+"""Names that people may give to settings: `/set`, `config set`, config.toml."""
+
 _OPENS = "edgeinfer.load(name) opens a model"
 OF_PACKAGE = _table(
     {

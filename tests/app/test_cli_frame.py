@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -159,6 +160,16 @@ def test_every_option_is_named_in_short_and_explained_in_full(
     assert "--help-all" in shown["--help"]
     assert len(shown["--help-all"].splitlines()) > 40
     assert "[EDGEINFER_" in shown["--help-all"]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys()))
+def test_help_leaves_no_option_unexplained(name: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Hidden options, which are there to say what works instead, are not in it."""
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    rows = re.findall(r"^  ((?:-\w, )?--[^ \n].*)$", capsys.readouterr().out, re.MULTILINE)
+    assert rows
+    assert [row for row in rows if not re.search(r"\S  +\S", row)] == []
 
 
 def test_help_in_full_is_a_word_behind_two_dashes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

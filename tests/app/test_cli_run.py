@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure import power
 from edgeinfer.engine.measure.power import EnergyCounter, package_domains
 from edgeinfer.engine.scheduler.output import StopStrings
+from edgeinfer.models.store import ModelStore
 from tests.unit.engine.measure.test_power import count, powercap
 
 KEYS = {
@@ -99,6 +101,23 @@ def test_a_question_needs_no_quotes(tiny_model: Path) -> None:
     assert out(result) == answer
     dashed = expected(tiny_model, [{"role": "user", "content": "the rain\n\nan --inn -x"}]) + "\n"
     assert out(greedy(tiny_model, "an", "--", "--inn", "-x", stdin="the rain\n")) == dashed
+
+
+def test_a_models_name_in_place_of_a_question_is_told(tiny_model: Path, home: Path) -> None:
+    """Other programs' `run` takes the model first."""
+    store = ModelStore()
+    store.root.mkdir(parents=True, exist_ok=True)
+    shutil.copy(tiny_model, store.root / "tiny-1b.gguf")
+
+    def told(*words: str) -> str:
+        options = ["run", "--device", "reference", "--max-tokens", "2", *words]
+        return CliRunner().invoke(build_app(), options).stderr
+
+    note = "note: tiny-1b is taken for the question; edgeinfer run -m tiny-1b"
+    assert f"{note} 'the rain' asks that model" in told("Tiny-1B", "the", "rain")
+    assert note in told("tiny-1b")
+    assert note not in told("the", "tiny-1b")
+    assert note not in told("-m", "tiny-1b", "tiny-1b")
 
 
 def test_raw_continues_the_text_without_a_template(tiny_model: Path) -> None:

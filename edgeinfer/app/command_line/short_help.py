@@ -41,6 +41,7 @@ def fits_screen(text: str) -> bool:
 
 def short_options(params: Sequence[Any], ctx: Any, width: int, n_before: int) -> str:
     """The arguments and options of a command, in what `n_before` lines leave of a screen."""
+    params = [param for param in params if not getattr(param, "hidden", False)]
     arguments = [_argument_row(param, ctx) for param in params if not param.opts[0].startswith("-")]
     rows = [_row(param, ctx) for param in params if param.opts[0].startswith("-")]
     listed = [row for row in rows if row.is_main or not row.group]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -103,8 +105,22 @@ def run(
         check_outline(raw=raw, mcp=bool(mcp), several=several is not None, modules=bool(module))
     modules = _module_texts(module or ())
     question = read_question(" ".join(prompt) if prompt else None, file or [], raw=raw)
+    if prompt and "model" not in given and (note := _model_asked(prompt)):
+        echo(f"note: {note}", err=True)
     shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules, several=several, outline=outline)
     _answer(question, load_settings(given), tuple(stop or ()), shown, mcp or ())
+
+
+def _model_asked(words: Sequence[str]) -> str:
+    """A note on a question that begins with a model's name, as `run` of other programs takes it; "" if none does."""
+    from edgeinfer.models.store import ModelStore
+
+    first, *others = " ".join(words).split() or [""]
+    if not re.search(r"\d", first):  # names have numbers, and few questions begin with one
+        return ""
+    name = next((model.name for model in ModelStore().models() if model.name.lower() == first.lower()), None)
+    asked = f" {shlex.quote(' '.join(others))}" if others else ""
+    return "" if name is None else f"{name} is taken for the question; edgeinfer run -m {name}{asked} asks that model"
 
 
 @dataclass(frozen=True, slots=True)

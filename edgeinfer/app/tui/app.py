@@ -156,6 +156,7 @@ class ChatApp(App[int]):
     def on_exit_app(self) -> None:
         """The app is being closed, perhaps from outside: save the answer so far, leave no picture in the terminal."""
         self.chat_screen.leave_answer()
+        self.chat_screen.composer.keep_draft()
         self.chat_screen.delete_pictures()
 
     def _heed_signals(self) -> None:

@@ -196,7 +196,7 @@ def _opened(data: bytes, form: str, n_bytes: int, n_reads: int) -> Iterator[Pill
             WebPImagePlugin,
         )
     except ImportError:
-        raise BadSetting("images need Pillow: pip install 'edgeinfer[vision]'") from None
+        raise BadSetting("images need Pillow: pip install 'edgeinfer[vision]', and a model that sees") from None
     try:
         image = PIL.Image.open(_LimitedFile(data, n_bytes, n_reads), formats=(form,))
     except PIL.Image.DecompressionBombError:

@@ -195,3 +195,13 @@ async def test_what_was_typed_before_comes_before_what_stands_there(folder: Path
         app.composer.type_ahead("see @notes.txt\n")  # it is not sent unseen
         await pilot.pause()
         assert (app.text, len(app.sent)) == ("see @notes.txt\n", 1)
+
+
+async def test_a_draft_that_is_left_comes_back_with_up(tmp_path: Path) -> None:
+    app = ComposerApp(tmp_path)
+    async with app.run_test() as pilot:
+        await pilot.press(*"half a thought")
+        app.composer.keep_draft()
+        app.composer.clear()
+        await pilot.press("up")
+        assert app.composer.draft.text == "half a thought"

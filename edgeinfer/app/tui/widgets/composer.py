@@ -155,6 +155,11 @@ class Composer(Pasting):
             self._send()
         self._draft.become(last + after)
 
+    def keep_draft(self) -> None:
+        """Add the draft to earlier inputs, as the app ends: Up brings it back in the next one."""
+        if self._draft.text.strip():
+            self._past.add(self._draft.text)
+
     def clear(self) -> None:
         """Clear the draft and leave the mode."""
         self._before_mode = None
