@@ -50,7 +50,7 @@ TESTS = {
     "rows": (f"{KERNELS}/test_cpu_rows.py", f"{KERNELS}/test_cpu_activations.py", f"{KERNELS}/test_cpu_rotary.py"),
     "products": (f"{KERNELS}/test_cpu_matmul.py", "-k", "i4-32-f16-min or i8-32-f16"),
     "attention": (f"{KERNELS}/test_cpu_attention.py", "-k", "f16"),
-    "workers": ("tests/unit/backends/cpu/workers",),
+    "workers": ("tests/unit/backends/cpu/workers", "-k", "not huge_pages"),  # qemu keeps advice on pages to itself
     "goldens": (
         "tests/golden/test_cpu_parity.py",
         "-k",
