@@ -100,27 +100,27 @@ def run(
     from edgeinfer.settings import load_settings
 
     several = wanted_answers(answers, pick, vote_by, enough, budget, lead)
-    _check(raw=raw, system="system" in given, mcp=bool(mcp), several=several is not None)
-    if outline:
-        check_outline(raw=raw, mcp=bool(mcp), several=several is not None, modules=bool(module))
+    has = _Given(raw=raw, system="system" in given, mcp=bool(mcp), several=several is not None, modules=bool(module))
+    has.check(outline=outline)
     modules = _module_texts(module or ())
     question = read_question(" ".join(prompt) if prompt else None, file or [], raw=raw)
-    if prompt and "model" not in given and (note := _model_asked(prompt)):
-        echo(f"note: {note}", err=True)
+    _note_model_asked(() if "model" in given else prompt or ())
     shown = _RunOutput(raw=raw, as_json=as_json, as_text=stats, modules=modules, several=several, outline=outline)
     _answer(question, load_settings(given), tuple(stop or ()), shown, mcp or ())
 
 
-def _model_asked(words: Sequence[str]) -> str:
-    """A note on a question that begins with a model's name, as `run` of other programs takes it; "" if none does."""
+def _note_model_asked(words: Sequence[str]) -> None:
+    """Note that a question begins with a model's name, as `run` of other programs takes it."""
     from edgeinfer.models.store import ModelStore
 
     first, *others = " ".join(words).split() or [""]
     if not re.search(r"\d", first):  # names have numbers, and few questions begin with one
-        return ""
-    name = next((model.name for model in ModelStore().models() if model.name.lower() == first.lower()), None)
+        return
     asked = f" {shlex.quote(' '.join(others))}" if others else ""
-    return "" if name is None else f"{name} is taken for the question; edgeinfer run -m {name}{asked} asks that model"
+    for model in ModelStore().models():
+        if model.name.lower() == first.lower():
+            said = f"{model.name} is taken for the question; edgeinfer run -m {model.name}{asked} asks that model"
+            echo(f"note: {said}", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,13 +293,28 @@ def _several(
     return several, interrupted
 
 
-def _check(*, raw: bool, system: bool, mcp: bool, several: bool) -> None:
-    if several and mcp:
-        raise BadSetting("several answers cannot use tools; leave out --mcp or --answers")
-    if raw and mcp:
-        raise BadSetting("--raw uses no chat template, so that the model cannot be told of tools; leave out --mcp")
-    if raw and system:
-        raise BadSetting("--raw uses no chat template, so --system has no place in it; put the text into the prompt")
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """Which options were given that do not all go together."""
+
+    raw: bool
+    system: bool
+    mcp: bool
+    several: bool
+    modules: bool
+
+    def check(self, *, outline: bool) -> None:
+        """Raise BadSetting for options that exclude each other."""
+        if self.several and self.mcp:
+            raise BadSetting("several answers cannot use tools; leave out --mcp or --answers")
+        if self.raw and self.mcp:
+            raise BadSetting("--raw uses no chat template, so that the model cannot be told of tools; leave out --mcp")
+        if self.raw and self.system:
+            raise BadSetting(
+                "--raw uses no chat template, so --system has no place in it; put the text into the prompt"
+            )
+        if outline:
+            check_outline(raw=self.raw, mcp=self.mcp, several=self.several, modules=self.modules)
 
 
 def _module_texts(given: Sequence[str]) -> dict[str, str]:
