@@ -101,9 +101,7 @@ def told(path: Path) -> Iterator[None]:
     except (UnicodeDecodeError, ImpossibleVersion) as error:  # SQLite's own message of texts quotes what a file holds
         raise SessionsFailed(f"{path}: {_damaged(error, path)}") from None
     except MemoryError:  # SQLite also asks for any size that a damaged index of words names
-        reason = (
-            f"it needs more memory than there is, or is damaged; in that case move it away: mv {path} {path}.damaged"
-        )
+        reason = f"too little memory for it, or it is damaged; then move it away: mv {path} {path}.damaged"
         raise SessionsFailed(f"{path}: {reason}") from None
     except sqlite3.Error as error:
         kind = SessionsUnwritable if _code(error) in UNWRITABLE else SessionsFailed
