@@ -14,6 +14,7 @@ from edgeinfer.jit.memory import trim_heap
 
 AFTER_S = 1.0
 """Until then those who closed a model have forgotten it."""
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def free_closed_models() -> None:
@@ -22,11 +23,12 @@ def free_closed_models() -> None:
     Objects that were frozen, such as all that a program had made by the end of its start, are looked through too, since
     a closed model may be among them, and frozen again.
     """
-    is_frozen = gc.get_freeze_count() > 0
-    gc.unfreeze()
-    gc.collect()
-    if is_frozen:
-        gc.freeze()
+    with _ONE_AT_A_TIME:  # another one would find nothing frozen, and leave it so
+        is_frozen = gc.get_freeze_count() > 0
+        gc.unfreeze()
+        gc.collect()
+        if is_frozen:
+            gc.freeze()
     trim_heap()
 
 

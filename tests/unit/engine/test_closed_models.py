@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
 
@@ -41,6 +42,9 @@ def test_a_closed_model_is_freed_soon(is_frozen: bool, home: object, monkeypatch
 
 
 def test_what_was_frozen_stays_frozen() -> None:
+    for thread in threading.enumerate():  # of models that earlier tests closed
+        if isinstance(thread, threading.Timer) and thread.function is free_closed_models:
+            thread.join()
     gc.unfreeze()
     free_closed_models()
     assert gc.get_freeze_count() == 0
