@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from edgeinfer.app.sessions.database import (
+    DamagedFile,
     give_back_space,
     is_alive,
     open_database,
@@ -211,6 +212,8 @@ class SessionStore:
                     (_writable(_first_title([message])), session),
                 )
             row = connection.execute(f"{MESSAGE} WHERE number = ?", (number,)).fetchone()
+            if row is None:
+                raise DamagedFile("a message that was just written is not there")
             return message_of(row, media_in(message.attachments))
 
     def add_chat(self, session: KeptSession, messages: Sequence[KeptMessage]) -> int:

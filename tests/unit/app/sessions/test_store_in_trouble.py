@@ -241,6 +241,19 @@ def test_a_file_without_a_column_that_is_read_later_is_told(tmp_path: Path, tabl
         Chat(store, store.sessions()[0])
 
 
+def test_a_message_that_does_not_stay_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with SessionStore(path) as store:
+        chat = store.create(None, None).number
+    with sqlite3.connect(path) as other:
+        other.execute(
+            "CREATE TRIGGER gone AFTER INSERT ON messages BEGIN DELETE FROM messages WHERE number = new.number; END"
+        )
+    other.close()
+    with pytest.raises(SessionsFailed, match=r"damaged .*is not there"), SessionStore(path) as store:
+        store.add(chat, None, "user", "Why?")
+
+
 def test_a_version_below_zero_is_told(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     SessionStore(path).close()
