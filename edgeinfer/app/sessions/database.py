@@ -98,7 +98,7 @@ def told(path: Path) -> Iterator[None]:
         raise SessionsFailed(
             f"{path} was written by a later version of edgeinfer; install that one, or set EDGEINFER_HOME elsewhere"
         ) from None
-    except (UnicodeDecodeError, DamagedFile) as error:  # SQLite's own message of texts quotes what a file holds
+    except (UnicodeDecodeError, DamagedChats) as error:  # SQLite's own message of texts quotes what a file holds
         raise SessionsFailed(f"{path}: {_damaged(error, path)}") from None
     except MemoryError:  # SQLite also asks for any size that a damaged index of words names
         reason = f"too little memory for it, or it is damaged; then move it away: mv {path} {path}.damaged"
@@ -298,14 +298,14 @@ class NewerVersion(Exception):
     """The file was written by a later version of edgeinfer."""
 
 
-class DamagedFile(Exception):
+class DamagedChats(Exception):
     """What is in the file cannot be what edgeinfer wrote; says what."""
 
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Migrate the tables to this version, each step in a transaction.
 
-    Raises NewerVersion, DamagedFile, sqlite3.Error.
+    Raises NewerVersion, DamagedChats, sqlite3.Error.
     """
     version = _version(connection)
     if version > len(STEPS):
@@ -323,7 +323,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 def _version(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version < 0:
-        raise DamagedFile(f"version {version}")
+        raise DamagedChats(f"version {version}")
     return int(version)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from edgeinfer.app.sessions.database import (
-    DamagedFile,
+    DamagedChats,
     give_back_space,
     is_alive,
     open_database,
@@ -213,7 +213,7 @@ class SessionStore:
                 )
             row = connection.execute(f"{MESSAGE} WHERE number = ?", (number,)).fetchone()
             if row is None:
-                raise DamagedFile("a message that was just written is not there")
+                raise DamagedChats("a message that was just written is not there")
             return message_of(row, media_in(message.attachments))
 
     def add_chat(self, session: KeptSession, messages: Sequence[KeptMessage]) -> int:
