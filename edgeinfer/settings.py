@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from edgeinfer.errors import BadFlag, BadSetting
-from edgeinfer.foreign_names import OF_SETTINGS
 from edgeinfer.load_options import LoadOptions as LoadOptions
 from edgeinfer.setting_groups import CTX_CAP as CTX_CAP
 from edgeinfer.setting_groups import ENVIRONMENT_PREFIX as ENVIRONMENT_PREFIX
@@ -119,6 +118,8 @@ def find_option(name: str, where: str = "") -> Option[object]:
     key = name.replace("-", "_").lower()
     if key in options:
         return options[key]
+    from edgeinfer.foreign_names import OF_SETTINGS
+
     meant = {name: name for name in options} | {name: told for name, told in OF_SETTINGS.items() if told in options}
     near = difflib.get_close_matches(key, meant, n=1, cutoff=0.5)
     hint = f"did you mean {meant[near[0]]}?" if near else f"there are: {', '.join(options)}"

@@ -100,8 +100,7 @@ def run(
     from edgeinfer.settings import load_settings
 
     several = wanted_answers(answers, pick, vote_by, enough, budget, lead)
-    has = _Given(raw=raw, system="system" in given, mcp=bool(mcp), several=several is not None, modules=bool(module))
-    has.check(outline=outline)
+    _check(raw=raw, system="system" in given, mcp=mcp, several=several, outline=outline, modules=module)
     modules = _module_texts(module or ())
     question = read_question(" ".join(prompt) if prompt else None, file or [], raw=raw)
     _note_model_asked(() if "model" in given else prompt or ())
@@ -293,28 +292,16 @@ def _several(
     return several, interrupted
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """Which options were given that do not all go together."""
-
-    raw: bool
-    system: bool
-    mcp: bool
-    several: bool
-    modules: bool
-
-    def check(self, *, outline: bool) -> None:
-        """Raise BadSetting for options that exclude each other."""
-        if self.several and self.mcp:
-            raise BadSetting("several answers cannot use tools; leave out --mcp or --answers")
-        if self.raw and self.mcp:
-            raise BadSetting("--raw uses no chat template, so that the model cannot be told of tools; leave out --mcp")
-        if self.raw and self.system:
-            raise BadSetting(
-                "--raw uses no chat template, so --system has no place in it; put the text into the prompt"
-            )
-        if outline:
-            check_outline(raw=self.raw, mcp=self.mcp, several=self.several, modules=self.modules)
+def _check(*, raw: bool, system: bool, mcp: object, several: object, outline: bool, modules: object) -> None:
+    """Raise BadSetting for options that exclude each other; those that are empty or None were not given."""
+    if several and mcp:
+        raise BadSetting("several answers cannot use tools; leave out --mcp or --answers")
+    if raw and mcp:
+        raise BadSetting("--raw uses no chat template, so that the model cannot be told of tools; leave out --mcp")
+    if raw and system:
+        raise BadSetting("--raw uses no chat template, so --system has no place in it; put the text into the prompt")
+    if outline:
+        check_outline(raw=raw, mcp=bool(mcp), several=bool(several), modules=bool(modules))
 
 
 def _module_texts(given: Sequence[str]) -> dict[str, str]:
