@@ -208,10 +208,15 @@ def test_stored_responses_are_found_on_their_replica(on_ray: OnRay) -> None:
         assert client.get("/v1/responses/resp_none").status_code == 404
 
 
+def n_active_by_replica(client: httpx.Client) -> list[float]:
+    """The answers that run on each replica."""
+    lines = client.get("/metrics").text.splitlines()
+    return [float(line.split()[-1]) for line in lines if line.startswith("edgeinfer_answers_active{")]
+
+
 def n_active(client: httpx.Client) -> float:
     """The answers that run, on all replicas."""
-    lines = client.get("/metrics").text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("edgeinfer_answers_active{"))
+    return sum(n_active_by_replica(client))
 
 
 def test_metrics_are_those_of_all_replicas(on_ray: OnRay) -> None:
@@ -246,7 +251,7 @@ class Streaming:
     def __init__(self, pool: ThreadPoolExecutor, on_ray: OnRay, number: int) -> None:
         self.lines: list[str] = []
         self.is_enough = threading.Event()
-        self.path = PATHS[number]
+        self.path = PATHS[number % len(PATHS)]
         self.end = pool.submit(self._read, on_ray, number)
 
     def _read(self, on_ray: OnRay, number: int) -> None:
@@ -259,7 +264,17 @@ class Streaming:
                     return
 
 
-PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/chat/completions", "/v1/messages")
+PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/messages", "/v1/chat/completions")
+
+
+def on_both(pool: ThreadPoolExecutor, on_ray: OnRay) -> list[Streaming]:
+    """Four streams, or more until each replica has one: the router sees those before, and sends few to the same."""
+    streams: list[Streaming] = []
+    with on_ray.client() as client:
+        while len(streams) < 4 or min(n_active_by_replica(client)) == 0:
+            streams.append(Streaming(pool, on_ray, len(streams)))
+            until(lambda: len(streams[-1].lines) > 2)
+    return streams
 
 
 def require_error(path: str, lines: list[str]) -> None:
@@ -274,9 +289,8 @@ def require_error(path: str, lines: list[str]) -> None:
 
 
 def test_a_lost_node_costs_its_streams_an_error_and_nothing_else(on_ray: OnRay) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        streams = [Streaming(pool, on_ray, number) for number in range(4)]
-        until(lambda: all(len(stream.lines) > 2 for stream in streams))
+    with ThreadPoolExecutor(8) as pool:
+        streams = on_both(pool, on_ray)
         on_ray.cluster.remove_node(on_ray.second, allow_graceful=False)
         lengths = [len(stream.lines) for stream in streams]
         until(
