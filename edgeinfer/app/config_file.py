@@ -8,7 +8,7 @@ are listed, and no entry is imported.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,14 +25,10 @@ def read_checked(name: str, text: str, called: str = "") -> object:
     """Parse the value of a setting. Raises BadSetting, saying what would work."""
     value = read_value(name, text, called)
     if name == "device":
-        from edgeinfer.backends.base import DEVICES
+        from edgeinfer.backends.base import DEVICES, gpu_hint
 
-        _require(
-            [str(part).partition(":")[0] for part in str(value).split(",")],
-            ("auto", *DEVICES.keys()),
-            "a device",
-            called or name,
-        )
+        names = [str(part).partition(":")[0] for part in str(value).split(",")]
+        _require(names, ("auto", *DEVICES.keys()), "a device", called or name, gpu_hint)
     elif name == "schedule":
         from edgeinfer.scheduling.batch.schedules import NAMES
         from edgeinfer.scheduling.placement.schedules import SCHEDULES
@@ -41,10 +37,12 @@ def read_checked(name: str, text: str, called: str = "") -> object:
     return value
 
 
-def _require(names: list[str], known: tuple[str, ...], kind: str, called: str) -> None:
+def _require(
+    names: list[str], known: tuple[str, ...], kind: str, called: str, hint: Callable[[str], str] = lambda _: ""
+) -> None:
     for name in names:
         if name not in known:
-            raise BadSetting(f"{called} needs {kind}, not {name!r}; there are: {', '.join(known)}")
+            raise BadSetting(f"{called} needs {kind}, not {name!r}; there are: {', '.join(known)}{hint(name)}")
 
 
 def write_setting(name: str, text: str | None, path: Path | None = None) -> object:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.memories import KVMemory
-from edgeinfer.errors import BadSetting, DeviceUnavailable
+from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
 from edgeinfer.graph.graph import Fragment, ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import LayerState, Windows, n_state_slots
@@ -298,10 +298,21 @@ _SEAMS = (
 )
 DEVICES: Registry[DeviceKind | EvaluatorKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=_SEAMS)
 
+GPU_WORDS = ("gpu", "nvidia", "intel", "amd", "metal", "mps", "rocm", "vulkan")
+"""What other programs call a GPU."""
+
 
 def kind_of(name: str) -> DeviceKind | EvaluatorKind:
     """The registry entry of a device name: a key, or key:target ("openvino:gpu"). Raises UnknownKey."""
-    return DEVICES.get(name.partition(":")[0])
+    try:
+        return DEVICES.get(name.partition(":")[0])
+    except UnknownKey as error:
+        raise UnknownKey(f"{error}{gpu_hint(name)}") from None
+
+
+def gpu_hint(name: str) -> str:
+    """What is added to the names of devices where this one is another program's word for a GPU; "" for others."""
+    return "; a GPU is cuda (NVIDIA's) or openvino:gpu (Intel's)" if name.lower() in GPU_WORDS else ""
 
 
 def require_kv(names: str, kv: KVKind) -> None:

@@ -132,7 +132,7 @@ def test_a_busy_machine_is_flagged(tiny_model: Path, monkeypatch: pytest.MonkeyP
         (("--tests", "speed"), "choose from prefill, decode, verify, chat, start"),
         (("--tests", "chat"), "--questions FILE"),
         (("--depth", "deep"), "such as 0,2048"),
-        (("--device", "gpu"), "--device needs a device, not 'gpu'"),
+        (("--device", "gpu"), "a GPU is cuda (NVIDIA's) or openvino:gpu (Intel's)"),
         (("--device", "cpu,abacus"), "--device needs a device, not 'abacus'"),
     ],
 )

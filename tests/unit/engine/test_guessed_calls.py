@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 import edgeinfer
 from edgeinfer.engine.llm import LLM
-from edgeinfer.errors import BadSetting, EngineClosed, ModelNotFound
+from edgeinfer.errors import BadSetting, EngineClosed, ModelNotFound, UnknownKey
 from edgeinfer.load_options import LoadOptions
 
 USER = [{"role": "user", "content": "the hen"}]
@@ -149,3 +149,9 @@ def test_one_file_needs_no_list(tiny_model: Path, tmp_path: Path, kind: type) ->
     with pytest.raises(ModelNotFound, match=r"adapter\.gguf does not exist"):
         edgeinfer.load(tiny_model, device="reference", lora=kind(missing))
     assert tuple(map(str, LoadOptions(draft_from=kind(missing)).draft_from)) == (str(missing),)
+
+
+@pytest.mark.parametrize("name", ["gpu", "metal"])
+def test_a_gpu_is_called_by_its_device(tiny_model: Path, name: str) -> None:
+    with pytest.raises(UnknownKey, match=rf"'{name}'; edgeinfer has: cpu, .*; a GPU is cuda \(NVIDIA's\) or"):
+        edgeinfer.load(tiny_model, device=name)
