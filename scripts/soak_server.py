@@ -112,7 +112,9 @@ def serve() -> None:
             print(json.dumps({"tasks": sum(len(asyncio.all_tasks(loop)) for loop in loops)}), flush=True)
 
     from edgeinfer.__main__ import main as edgeinfer_main
+    from edgeinfer.jit.memory import keep_one_arena
 
+    keep_one_arena()  # as the server does, which begins no thread before
     asyncio.events.new_event_loop = kept
     threading.Thread(target=tell, daemon=True).start()
     edgeinfer_main()
