@@ -286,11 +286,12 @@ class PartsReader:
             self._coming.append((self._threads.submit(_given, take, place, future), room))
 
     def close(self) -> None:
-        """End the threads. Safe to call twice."""
+        """End the threads and forget `take`, which may refer to this reader and keep its memory. Safe to call twice."""
         self._left.clear()
         for future, _ in self._coming:
             future.cancel()
         self._threads.shutdown()
+        self._take = None
 
     def _read_on(self) -> None:
         while self._left and self._rooms:

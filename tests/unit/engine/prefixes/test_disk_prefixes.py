@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 from edgeinfer.engine.kv import limits
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.prefixes import keeping
+from edgeinfer.engine.prefixes import keeping, restoring
 from edgeinfer.engine.prefixes.folders import CHECKPOINT, PAGES, clear_prefixes, n_bytes_kept, prefixes_folder
+from edgeinfer.engine.prefixes.parts_file import PartsReader
 from edgeinfer.engine.scheduler.batcher import Prompt
 from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.graph.step import PAGE
@@ -84,6 +86,27 @@ def files(suffix: str = PAGES) -> list[Path]:
 def anew(path: Path, text: str = TEXT, n: int = 12, **options: Any) -> Bits:
     with opened(path, keeps=False) as llm:
         return ask(llm, text, n, **options).bits
+
+
+def test_memory_to_read_with_is_free_when_the_prompt_is_there(
+    uncollected: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when Python next looks for garbage: a server does so rarely."""
+    readers: list[weakref.ref[PartsReader]] = []
+
+    class Reader(PartsReader):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            readers.append(weakref.ref(self))
+
+    path = DATA / "llama-q8_0.gguf"
+    with opened(path) as llm:
+        ask(llm, **GREEDY)
+    monkeypatch.setattr(restoring, "PartsReader", Reader)
+    with opened(path) as llm:
+        assert ask(llm, **GREEDY).n_from_disk > 0
+        assert readers
+        until(lambda: not any(reader() for reader in readers))
 
 
 @pytest.mark.parametrize(
