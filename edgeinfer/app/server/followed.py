@@ -19,6 +19,36 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stream import TextStream
 
 
+class PromptProgress:
+    """What the engine reports while it reads a prompt. The request refers to it, so it does not refer to the stream."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None, go_on: Progress) -> None:
+        self.loop, self.arrived = loop, asyncio.Queue[str | BaseException | None]()
+        self.n_prompt: int | None = None
+        """Tokens of the prompt; None while the stream is being created."""
+        self._begun_s, self._go_on = time.monotonic(), go_on
+        self._told: list[Record] = []
+
+    def take(self) -> list[Record]:
+        """The records that were not taken yet."""
+        told, self._told = self._told, []
+        return told
+
+    def report(self, what: str, done: int, total: int) -> None:
+        """Called by the engine: while the stream is created, then in the engine's own thread."""
+        if self.n_prompt is None:
+            self._go_on(what, done, total)
+        elif self.loop is not None and what not in READING_MEDIA:
+            time_ms = 1e3 * (time.monotonic() - self._begun_s)
+            with suppress(RuntimeError):  # the loop is closed: nobody listens
+                self.loop.call_soon_threadsafe(self._tell, self.n_prompt, done, total, time_ms)
+
+    def _tell(self, n_prompt: int, done: int, total: int, time_ms: float) -> None:
+        n_cached = n_prompt - total
+        self._told.append({"total": n_prompt, "cache": n_cached, "processed": n_cached + done, "time_ms": time_ms})
+        self.arrived.put_nowait("")
+
+
 class FollowedStream:
     """A stream whose progress is told if `loop` is given."""
 
@@ -29,17 +59,13 @@ class FollowedStream:
         go_on: Progress = no_progress,
     ) -> None:
         """`begin`: creates the stream, with the option `progress`. `go_on`: raises to end that, not the answer."""
-        self._loop, self._begun_s, self._go_on = loop, time.monotonic(), go_on
-        self._told: list[Record] = []
-        self._arrived: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
-        self._has_begun = False
-        self.stream = begin(progress=self._report)
-        self._has_begun = True
+        self._progress = PromptProgress(loop, go_on)
+        self.stream = begin(progress=self._progress.report)
+        self._progress.n_prompt = 0 if loop is None else self.stream.live.n_prompt
 
     def take_progress(self) -> list[Record]:
         """The progress that was not taken yet."""
-        told, self._told = self._told, []
-        return told
+        return self._progress.take()
 
     def chunks(self, every_s: float) -> AsyncIterator[str]:
         """The texts as they arrive, and "" where there is progress to take."""
@@ -47,7 +73,7 @@ class FollowedStream:
 
     def beside(self, texts: AsyncIterator[str]) -> AsyncIterator[str]:
         """These texts, made of the stream's, and "" where there is progress to take."""
-        return texts if self._loop is None else self._both(texts)
+        return texts if self._progress.loop is None else self._both(texts)
 
     def stop(self) -> None:
         """End the answer."""
@@ -56,7 +82,7 @@ class FollowedStream:
     async def _both(self, texts: AsyncIterator[str]) -> AsyncIterator[str]:
         reading = asyncio.create_task(self._follow(texts))
         try:
-            while (arrived := await self._arrived.get()) is not None:
+            while (arrived := await self._progress.arrived.get()) is not None:
                 if isinstance(arrived, BaseException):
                     raise arrived
                 yield arrived
@@ -66,27 +92,10 @@ class FollowedStream:
                 await reading
 
     async def _follow(self, texts: AsyncIterator[str]) -> None:
+        arrived = self._progress.arrived
         try:
             async for text in texts:
-                self._arrived.put_nowait(text)
-            self._arrived.put_nowait(None)
+                arrived.put_nowait(text)
+            arrived.put_nowait(None)
         except Exception as reason:
-            self._arrived.put_nowait(reason)
-
-    def _report(self, what: str, done: int, total: int) -> None:
-        """Called by the engine: while the stream is created, then in the engine's own thread."""
-        if not self._has_begun:
-            self._go_on(what, done, total)
-        elif self._loop is not None and what not in READING_MEDIA:
-            self._tell_later(self._loop, done, total)
-
-    def _tell_later(self, loop: asyncio.AbstractEventLoop, done: int, total: int) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens
-            loop.call_soon_threadsafe(self._tell, done, total, 1e3 * (time.monotonic() - self._begun_s))
-
-    def _tell(self, done: int, total: int, time_ms: float) -> None:
-        n_prompt = self.stream.live.n_prompt
-        n_cached = n_prompt - total
-        record = {"total": n_prompt, "cache": n_cached, "processed": n_cached + done, "time_ms": time_ms}
-        self._told.append(record)
-        self._arrived.put_nowait("")
+            arrived.put_nowait(reason)
