@@ -23,7 +23,8 @@ class PromptProgress:
     """What the engine reports while it reads a prompt. The request refers to it, so it does not refer to the stream."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None, go_on: Progress) -> None:
-        self.loop, self.arrived = loop, asyncio.Queue[str | BaseException | None]()
+        self.loop = loop
+        self.arrived: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
         self.n_prompt: int | None = None
         """Tokens of the prompt; None while the stream is being created."""
         self._begun_s, self._go_on = time.monotonic(), go_on

@@ -102,6 +102,7 @@ class TextStream:
                 raise sequence.error
         finally:
             self.stop()
+            sequence.notify = sequence.waiter.wake  # `notify` refers to this stream, and to the sequence by it
 
     def __enter__(self) -> TextStream:
         return self
