@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from textual.events import Key
 
+from edgeinfer.app.chat.attachments import Attached, attach, mentions
 from edgeinfer.app.chat.enclosures import MessageDraft
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.widgets.chips import NOT_SENT, Chips
@@ -81,6 +83,75 @@ async def test_sending_at_once_still_takes_the_file_along(folder: Path) -> None:
         await pilot.press(*'@"my file.md" and me@home', "escape", "enter")
         await wait_until(pilot, lambda: app.sent)
         assert [attachment.name for attachment in app.sent[0].attachments] == ["my file.md"]
+
+
+class Lookups:
+    """Looks for the files that a draft mentions; the first lookup waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.begun: list[bool] = []
+        """Of each lookup, whether the draft was to be sent."""
+        self.go_on = threading.Event()
+
+    def __call__(self, text: str, base: Path, *, missing: bool = False) -> list[Path]:
+        self.begun.append(missing)
+        if len(self.begun) == 1:
+            assert self.go_on.wait(60)
+        return mentions(text, base, missing=missing)
+
+
+@pytest.fixture
+def lookups(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lookups]:
+    made = Lookups()
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.chips.mentions", made)
+    yield made
+    made.go_on.set()
+
+
+async def test_an_older_lookup_that_takes_long_does_not_hold_up_what_is_sent(folder: Path, lookups: Lookups) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"@notes.txt x")
+        await wait_until(pilot, lambda: lookups.begun == [False])
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.sent)
+        assert [attachment.name for attachment in app.sent[0].attachments] == ["notes.txt"]
+        lookups.go_on.set()
+        await pilot.pause()
+        assert app.names == []
+
+
+async def test_what_is_being_sent_is_looked_up_once(folder: Path, lookups: Lookups) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"@notes.txt x", "enter")
+        await wait_until(pilot, lambda: lookups.begun == [True])
+        await pilot.pause(2 * SETTLED_S)
+        assert lookups.begun == [True]
+        lookups.go_on.set()
+        await wait_until(pilot, lambda: app.sent)
+        assert [attachment.name for attachment in app.sent[0].attachments] == ["notes.txt"]
+
+
+async def test_a_missing_file_stops_what_is_sent_while_another_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def attach_late(path: Path, base: Path) -> Attached:
+        assert path.name != "notes.txt" or go_on.wait(60)
+        return attach(path, base)
+
+    monkeypatch.setattr("edgeinfer.app.tui.widgets.chips.attach", attach_late)
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        app.composer.attach(Path("notes.txt"))
+        await pilot.press(*"see @nothing.txt x", "enter")
+        await wait_until(pilot, lambda: not app.query_one(DraftInput).read_only)
+        go_on.set()
+        await wait_until(pilot, lambda: app.names == ["notes.txt"])
+        assert any(NOT_SENT in note.message for note in app._notifications)
+        assert app.sent == []
 
 
 async def test_a_mention_that_goes_takes_its_file_with_it(folder: Path) -> None:

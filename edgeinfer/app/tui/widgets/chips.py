@@ -113,7 +113,7 @@ class Chips(Static, can_focus=True):
         self._draft_text = ""
         self._chosen = 0
         self._scan_number = 0
-        self._n_scanning = 0
+        self._is_scanning = False  # for the draft as it is now
         self._n_reading = 0
 
     @property
@@ -129,7 +129,7 @@ class Chips(Static, can_focus=True):
     @property
     def busy(self) -> bool:
         """Whether files are still being read."""
-        return self._n_scanning > 0 or self._n_reading > 0
+        return self._is_scanning or self._n_reading > 0
 
     @property
     def n_tokens(self) -> int | None:
@@ -140,6 +140,7 @@ class Chips(Static, can_focus=True):
         """Replace the attachments. Returns the previous ones."""
         before, self._held = self._held, enclosures
         self._scan_number += 1  # pending scans belong to the previous draft
+        self._is_scanning = False
         self.refresh_chips()
         return before
 
@@ -157,7 +158,7 @@ class Chips(Static, can_focus=True):
         is_sent: the text is complete, so names of missing files are reported as mistakes.
         """
         self._scan_number += 1
-        self._n_scanning += 1
+        self._is_scanning = True
         held = {item.path for item in self._held.items if item.path is not None}
         self._scan(text, held | self._held.refused, self._scan_number, self._held, is_sent)
 
@@ -280,11 +281,11 @@ class Chips(Static, can_focus=True):
         held, given = message.held, message.scan_number == 0
         if given:
             self._n_reading -= 1
-        else:
-            self._n_scanning -= 1
-            if message.scan_number != self._scan_number:
-                return
+        elif message.scan_number == self._scan_number:
+            self._is_scanning = False
             held.keep_mentioned(message.named)
+        else:
+            return
         failed = False
         for path, attached in message.read:
             if isinstance(attached, str):

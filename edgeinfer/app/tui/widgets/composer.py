@@ -384,6 +384,8 @@ class Composer(Pasting):
         self._settling = None
         text = self._draft.text
         self._chips.follow(text)
+        if self._sending:
+            return  # its files are being read already
         if not begins_command(text) and ("@" in text or self._chips.attachments):
             self._chips.scan(text)
         else:

@@ -96,11 +96,12 @@ class Sending(Vertical):
             self._fitted = None
         else:
             self.notify(neutral(f"not sent: {found.reason}"), severity="warning", markup=False, timeout=15)
+            self._tell()
 
     @on(Chips.Changed)
     def _chips_changed(self, changed: Chips.Changed) -> None:
         changed.stop()
-        if self._sending and not self._chips.busy:
+        if self._sending and (changed.failed or not self._chips.busy):
             self._stop_sending()
             if not changed.failed:
                 self._look()
