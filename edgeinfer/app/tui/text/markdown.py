@@ -8,19 +8,21 @@ nothing of an answer is lost and no block depends on another. Knows nothing of h
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 GROWTH = 1.25
 """A tail without an apparent new block is reparsed after growing by this factor, so that long tables stay cheap."""
 LEAST_ITEM_INDENT = 2
 """Minimum indent of a list item's continuation: a fence with less indent is outside the item."""
 _ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)]) {1,4}(?=\S)")
+_MARKER = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])")
 _MAY_BEGIN = re.compile(r"^\s*$|^ {0,3}(?:[-*+#]|\d{1,9}[.)])")
 _OPENING = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*?)[ \t]*$")
 _AROUND = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*")
@@ -243,12 +245,12 @@ class GrowingBlocks:
             return False
         self.settle()
         lines = [*self._tail, line]
-        tokens = [token for token in block_parser().parse("\n".join(lines) + "\n") if token.map]
-        last = [token for token in tokens if token.level == 0][-1]
-        if last.type == "fence" and last.map is not None and last.map[0] == len(self._tail):
+        tokens = list(_parsed(lines, self._first))
+        begin, last = next((begin, token) for begin, token in reversed(tokens) if token.level == 0)
+        if last.type == "fence" and begin == len(self._tail):
             return True
-        item = [token for token in tokens if token.level == 1 and token.type == "list_item_open"][-1:]
-        if item and item[0].map is not None and (sign := _ITEM.match(lines[item[0].map[0]])) is not None:
+        items = [begin for begin, token in tokens if token.level == 1 and token.type == "list_item_open"]
+        if items and (sign := _ITEM.match(lines[items[-1]])) is not None:
             self._item_indent = len(sign[0]) if len(sign[0]) <= _indent_of(line) else None
         return False
 
@@ -273,13 +275,26 @@ def _indent_of(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
+def _parsed(lines: Sequence[str], first: _Start) -> Iterator[tuple[int, Token]]:
+    """The tokens of these lines that lines belong to, with the line where each begins.
+
+    Lines that join a list are parsed after an empty item of it: by itself, "* ||" over "-|-" would be a table.
+    """
+    marker = _MARKER.match(lines[0]) if first.joins and lines else None
+    before = [] if marker is None else [marker[0]]
+    for token in block_parser().parse("\n".join([*before, *lines]) + "\n") if any(lines) else []:
+        if token.map is None:
+            continue
+        begin = token.map[0] - len(before)
+        if begin >= 0 or token.level == 0:
+            yield max(0, begin), token
+
+
 def _starts(lines: Sequence[str], first: _Start) -> list[_Start]:
     """Find where the blocks of these lines start; `first` describes the first of them."""
     starts: list[_Start] = []
     number: int | None = None
-    for token in block_parser().parse("\n".join(lines) + "\n") if any(lines) else []:
-        if token.map is None:
-            continue
+    for begin, token in _parsed(lines, first):
         if token.level == 0 and token.type in ("bullet_list_open", "ordered_list_open"):
             has_numbers = token.type == "ordered_list_open"
             number = int(token.attrs.get("start", 1)) if has_numbers else None
@@ -288,10 +303,10 @@ def _starts(lines: Sequence[str], first: _Start) -> list[_Start]:
                 number = first.number
         elif token.level == 1 and token.type == "list_item_open":
             joins = not is_first_item or (not starts and first.joins)
-            starts.append(_Start(token.map[0], number, joins))
+            starts.append(_Start(begin, number, joins))
             number, is_first_item = None if number is None else number + 1, False
         elif token.level == 0 and token.nesting >= 0:
-            starts.append(_Start(token.map[0]))
+            starts.append(_Start(begin))
     return starts
 
 

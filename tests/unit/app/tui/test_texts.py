@@ -102,6 +102,8 @@ def test_words_stay_as_they_are() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, SIZES)
+@example("*\n* ||\n-|-\n    b", [1] * 15)
+@example("- \n-   * ```  -|-*   \n-|-", [1] * 30)
 def test_blocks_are_the_same_however_the_text_came(text: str, sizes: list[int]) -> None:
     growing = GrowingBlocks()
     for piece in cut(neutral(text), sizes):
