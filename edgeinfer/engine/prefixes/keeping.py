@@ -170,16 +170,24 @@ class PrefixWriter:
             thread.join()
 
     def _run(self) -> None:
-        while (text := self._next()) is not None:
-            try:
-                self._write(text)
-            except Exception:  # the device failed, there is no room for copies, no more threads: the others go on
-                pass
-            finally:
-                text.release()
-                with self._lock:
-                    self._writing = None
-                    self._changed.notify_all()
+        while self._write_next():  # between texts, this thread holds none: its copy may be large
+            pass
+
+    def _write_next(self) -> bool:
+        """Wait for a text and write it; False at the end."""
+        text = self._next()
+        if text is None:
+            return False
+        try:
+            self._write(text)
+        except Exception:  # the device failed, there is no room for copies, no more threads: the others go on
+            pass
+        finally:
+            text.release()
+            with self._lock:
+                self._writing = None
+                self._changed.notify_all()
+        return True
 
     def _next(self) -> NotedText | None:
         """Wait for a text, and for a time when nothing is busy; None at the end."""

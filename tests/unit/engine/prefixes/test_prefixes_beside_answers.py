@@ -6,15 +6,19 @@ Either way answers are those of reading all of it anew, bit for bit.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edgeinfer.engine.kv.cached_pages import Bytes
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.prefixes import keeping, kept, restoring, store
+from edgeinfer.engine.prefixes.keeping import CopiedText, PrefixWriter
 from edgeinfer.engine.prefixes.parts_file import DamagedFile, PartsFile, PartsReader
 from edgeinfer.engine.prefixes.store import PrefixStore
 from edgeinfer.engine.scheduler.stream import TextStream
@@ -147,6 +151,26 @@ def test_a_text_that_loses_its_memory_is_written(name: str, monkeypatch: pytest.
     with opened(path) as llm:
         asked = ask(llm, **SEEDED)
         assert asked == Asked(expected, asked.n_most, asked.n_most, asked.n_most)
+
+
+def test_a_copy_is_free_once_it_is_written(uncollected: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when the next text is written: the copy may be as large as a context."""
+    copied: list[weakref.ref[Bytes]] = []
+    copy = PrefixWriter._copy
+
+    def noted(writer: PrefixWriter, *given: Any) -> CopiedText | None:
+        found = copy(writer, *given)
+        if found is not None:
+            copied.append(weakref.ref(found.pages))
+        return found
+
+    monkeypatch.setattr(PrefixWriter, "_copy", noted)
+    with opened(DATA / "llama-q8_0.gguf", n_sessions=1, spec="off") as llm, busy(llm, monkeypatch):
+        ask(llm, **GREEDY)
+        ask(llm, f"another {TEXT}", **GREEDY)
+        until(files)
+        assert copied
+        until(lambda: not any(each() is not None for each in copied))
 
 
 def test_a_session_that_loses_its_memory_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
