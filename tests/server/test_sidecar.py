@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from edgeinfer.app.cli import main
+from edgeinfer.app.server.running import OBJECTS_PER_COLLECTION
 from tests.file_server import Served, serving
 from tests.waiting import PATIENCE_S, is_over, until
 
@@ -94,6 +95,7 @@ def n_active(url: str) -> float:
 
 HASTY = """
 from edgeinfer.app.cli import main
+from edgeinfer.app.server.running import OBJECTS_PER_COLLECTION
 from edgeinfer.app.server import running, streaming
 
 running.FINISH_S, running.LOOK_S, streaming.LOOK_S = 0.0, 0.02, 0.02
@@ -129,6 +131,37 @@ def test_clients_of_answers_that_are_not_finished_are_told(tiny_model: Path) -> 
     assert whole[0].json()["error"] == told
     assert "Traceback" not in said
     assert "Cancel" not in said
+
+
+TELLS = """
+import gc, json, sys, threading
+
+def tell():
+    for _ in sys.stdin:
+        print(json.dumps([gc.get_threshold()[0], gc.get_freeze_count()]), flush=True)
+
+threading.Thread(target=tell, daemon=True).start()
+from edgeinfer.__main__ import main
+main()
+"""
+"""A command line that tells, for each line it is sent, how Python looks for garbage."""
+
+
+def test_garbage_is_looked_for_often_and_not_among_what_the_start_made(tiny_model: Path) -> None:
+    command = [sys.executable, "-c", TELLS, *OPEN[3:], "-m", str(tiny_model)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            url = json.loads(process.stdout.readline())["url"]
+            assert ask(url).status_code == 200
+            process.stdin.write("\n")
+            process.stdin.flush()
+            n_objects, n_frozen = json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+    assert n_objects == OBJECTS_PER_COLLECTION
+    assert n_frozen > 5 * n_objects
 
 
 def test_its_key_comes_from_the_environment(tiny_model: Path) -> None:
