@@ -1,7 +1,7 @@
 """Draws what a soaked server held: memory, threads and files over the hours, and the time to the first token.
 
 Run: `python scripts/draw_soak.py OUT.svg ROWS…`, with files that `soak_server.py --out` wrote, one panel column each.
-Needs matplotlib, which is in no extra.
+Needs matplotlib, which is in no extra. Rows may have "anonymous MB" too: what is held beside files that are mapped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-PANELS = (("own MB",), ("threads", "files", "tasks"), ("first token ms",))
+PANELS = (("own MB", "anonymous MB"), ("threads", "files", "tasks"), ("first token ms",))
 
 
 def main() -> int:
@@ -29,9 +29,12 @@ def main() -> int:
         for panel, names in enumerate(PANELS):
             axis = axes[panel][column]
             for name in names:
-                axis.plot([row["s"] / 60 for row in loaded], [row[name] for row in loaded], label=name, lw=1)
-                at_rest = [(row["s"] / 60, row[name]) for row in rows if row.get("at rest")]
-                axis.plot(*zip(*at_rest, strict=True), "o", ms=4, color=axis.lines[-1].get_color())
+                known = [row for row in loaded if name in row]
+                if not known:
+                    continue
+                axis.plot([row["s"] / 60 for row in known], [row[name] for row in known], label=name, lw=1)
+                at_rest = [(row["s"] / 60, row[name]) for row in rows if row.get("at rest") and name in row]
+                axis.plot([s for s, _ in at_rest], [y for _, y in at_rest], "o", ms=4, color=axis.lines[-1].get_color())
             axis.set_ylim(bottom=0)
             axis.legend(loc="lower right")
         axes[0][column].set_title(path.stem.replace("-", " "))
