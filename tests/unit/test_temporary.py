@@ -42,10 +42,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+def with_repository() -> dict[str, str]:
+    """The environment, with this repository's modules before others that it names."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": paths}
+
+
 def left_by_a_killed_process(folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", KILLED, str(folder)], env=environment, check=False)
+    subprocess.run([sys.executable, "-c", KILLED, str(folder)], env=with_repository(), check=False)
     return names_in(folder)
 
 
@@ -106,7 +111,7 @@ def test_what_belongs_to_a_living_process_stays_where_the_clock_is_set(
 @pytest.mark.skipif(os.name == "nt", reason="has no zombies")
 def test_a_lock_of_a_process_that_nobody_asks_for_is_taken_over(tmp_path: Path) -> None:
     """As in a container whose first process does not."""
-    child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], env=with_repository())
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is not forgotten
     assert (tmp_path / ".tiny.lock").exists()
     with FileLock(tmp_path / ".tiny.lock", "tiny"):
